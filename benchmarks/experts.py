@@ -21,6 +21,7 @@ import numpy as np
 from engine_policies import sglang_policies, vllm_policy
 
 from cost.experts.loads import read_loads
+from cost.experts.traces.counts import Wanted
 from placement.budget import Budget
 from placement.experts.baselines import eplb_global, eplb_hierarchical, linear
 from placement.experts.problem import Problem, make_problem, spread_slots
@@ -74,7 +75,7 @@ def main() -> None:
     sets |= {text: [text] for text in SYNTHETIC}
     for name in options.sets or sets:
         texts = sets.get(name, [name])
-        loads = read_loads(texts, moe_layers=range(3, 61), layers=61, experts=EXPERTS, seed=options.seed)
+        loads = read_loads(texts, Wanted(tuple(range(3, 61)), 61, EXPERTS), seed=options.seed)
         for gpus, redundant, domains in CASES:
             problems = [
                 make_problem(tokens, spread_slots(EXPERTS, gpus, redundant)) for tokens in loads.tokens

@@ -302,24 +302,6 @@ def correction_of(request: Pricing) -> Correction:
     return with_own_runs(read_measurements(request.runs), request.runs.name, physics=request.physics)
 
 
-def _check_shares(loads: ExpertLoads, top_k: int, model: Model) -> None:
-    """Refuse recorded loads in which an expert has more tokens than there are."""
-    import numpy as np
-
-    if loads.synthetic or top_k < 2:
-        return
-    share = loads.tokens / loads.tokens.sum(axis=2, keepdims=True)
-    scenario, layer, expert = np.unravel_index(int(share.argmax()), share.shape)
-    most = float(share[scenario, layer, expert])
-    if most > (1 + 1e-6) / top_k:
-        raise InputError(
-            f"{loads.names[scenario]}: expert {expert} has {most:.1%} of the tokens that layer "
-            f"{model.moe_layers[layer]} sends to its experts; a token of {model.name} goes to {top_k} different "
-            f"ones, so none can have more than {1 / top_k:.1%}. Are these counts of another model?",
-            field="loads",
-        )
-
-
 def loads_of(
     model: Model,
     loads: Loads | None = None,
@@ -361,25 +343,22 @@ def loads_of(
                 )
         return None
     found = None
+    needs = Wanted(tuple(model.moe_layers), len(model.layers), moe.experts, moe.top_k)
     if texts or not routing:
         with reading_progress(text for text in texts if isinstance(text, str)) as on_progress:
             found = read_loads(
                 texts or [DEFAULT_LOADS],
-                moe_layers=model.moe_layers,
-                layers=len(model.layers),
-                experts=moe.experts,
+                needs,
                 seed=seed,
                 windows=MOST_WINDOWS if windows is None else windows,
                 on_progress=on_progress,
             )
-        _check_shares(found, moe.top_k, model)
     if not routing:
         return found
     from cost.experts.traces.open import read_routing
 
-    wanted_tokens = Wanted(tuple(model.moe_layers), len(model.layers), moe.experts, moe.top_k)
     with reading_progress(routing) as on_progress:
-        return routed_loads(read_routing(routing, wanted_tokens, on_progress=on_progress), found)
+        return routed_loads(read_routing(routing, needs, on_progress=on_progress), found)
 
 
 def several(loads: Any) -> list[str | NDArray[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, get_args
 
 import numpy as np
@@ -72,48 +73,61 @@ def slot_shares(
     Raises
     ------
     InputError
-        If the split is not known, or is ``lp`` and there is no load.
+        If the split is ``lp`` and there is no load.
     """
-    if require_policy(split) == "even":
+    if split == "even":
         return np.take_along_axis(1.0 / np.maximum(assignment.copies, 1), _slot_experts(assignment), axis=1)
     if split == "source":
-        return source_shares(assignment, nodes)
+        own, neighbours, _, drawn = _by_distance(assignment, nodes)
+        shares: Floats = (own + np.maximum(neighbours, 0) + drawn) / assignment.gpus
+        return shares
     tp = rank_tp(split)
     if tp is not None:
         return rank_shares(assignment, tp)
     if load is None:
         raise InputError("the best split depends on the loads; give them.", field="split", value="lp")
-
     return lp_shares(assignment, load, speed)[0]
 
 
-def source_shares(assignment: Assignment, nodes: Ints | None = None) -> Floats:
-    """Return the shares where each source rank uses one copy of an expert for all its tokens, ``[layers, slots]``.
+def slot_choices(
+    assignment: Assignment,
+    split: DispatchPolicy,
+    *,
+    load: Floats | None = None,
+    nodes: Ints | None = None,
+    speed: Floats | None = None,
+) -> Iterator[Floats]:
+    """Yield by layer the fraction of a source's tokens of the slot's expert that go to it, ``[sources, slots]``.
 
-    As SGLang 0.5.23's ``static``: the copy on the rank's own GPU; else the first one on its own node, where some
-    other node has one too; else the copies in turn (the ones left over go to the first copies; SGLang draws them,
-    seeded). Every GPU of the group is a source of equally many tokens.
+    Arguments as for :func:`slot_shares`, which are the mean over sources. By ``source`` and ``rank`` each GPU is one,
+    with 1 or 0, or a chance where the engine draws; else there is one source, which stands for all.
     """
-    gpus = assignment.gpus
+    tp = rank_tp(split)
+    if split == "source":
+        yield from _source_choices(assignment, nodes)
+    elif tp is not None:
+        copies, wanted, number = _by_number(assignment, tp)
+        for many, slot in zip(copies, wanted, strict=True):
+            yield (number[:, None] % many == slot).astype(np.float64)
+    else:
+        yield from slot_shares(assignment, split, load=load, speed=speed)[:, None]
+
+
+def _source_choices(assignment: Assignment, nodes: Ints | None) -> Iterator[Floats]:
+    """Yield what each source rank uses: a rank far from every copy each of them with the chance of its turn."""
+    gpus, slots = assignment.gpus, np.arange(assignment.slots)
     where = np.arange(gpus) if nodes is None else numbered(nodes)
-    node_gpus = np.bincount(where)
-    layers, slots = assignment.slot_expert.shape
-    slot_node = where[assignment.slot_gpu].astype(np.int64)
-    slot_gpu = assignment.slot_gpu.astype(np.int64)
-    experts = _slot_experts(assignment)
-    # The slots of a layer by expert, then node, then place.
-    order = np.argsort(experts * len(node_gpus) + slot_node, axis=1, kind="stable")
-    expert = np.take_along_axis(experts, order, axis=1)
-    copies = np.take_along_axis(assignment.copies, expert, axis=1)
-    new_expert = _starts(expert)
-    turn = np.arange(slots) - np.maximum.accumulate(np.where(new_expert, np.arange(slots), 0), axis=1)
-    new_node = new_expert | _starts(slot_node[order])
-    own = new_node | _starts(slot_gpu[order])
-    local, far = _by_distance(new_expert, new_node, own, node_gpus[slot_node[order]], gpus)
-    ranks = local + far // copies + (turn < far % copies)
-    shares = np.empty((layers, slots))
-    np.put_along_axis(shares, order, ranks / gpus, axis=1)
-    return shares
+    for expert, own, neighbours, far, drawn in zip(
+        _slot_experts(assignment), *_by_distance(assignment, nodes), strict=True
+    ):
+        # the slot that a rank prefers, by expert: its own, else the first on its node where another has one too
+        target = np.full((gpus, assignment.experts), -1, dtype=np.int64)
+        near, held = np.flatnonzero(neighbours >= 0), np.flatnonzero(own)
+        rank, slot = np.nonzero(where[:, None] == where[assignment.slot_gpu[near]])
+        target[rank, expert[near[slot]]] = near[slot]
+        target[assignment.slot_gpu[held], expert[held]] = held
+        preferred = target[:, expert]
+        yield np.where(preferred >= 0, preferred == slots, drawn / np.maximum(far, 1))
 
 
 def rank_shares(assignment: Assignment, tp: int = 1) -> Floats:
@@ -131,19 +145,6 @@ def rank_shares(assignment: Assignment, tp: int = 1) -> Floats:
     return shares
 
 
-def rank_choices(assignment: Assignment, layer: int, tp: int = 1) -> Floats:
-    """Return whether a source rank uses a slot in one layer, ``[gpus, slots]``: 1 or 0.
-
-    The mean over ranks is :func:`rank_shares`.
-    """
-    one = Assignment(
-        assignment.slot_expert[layer : layer + 1], assignment.slot_gpu, assignment.experts, assignment.gpus
-    )
-    copies, wanted, number = _by_number(one, tp)
-    used: Floats = (number[:, None] % copies == wanted).astype(np.float64)
-    return used
-
-
 def _by_number(assignment: Assignment, tp: int) -> tuple[Ints, Ints, Ints]:
     """Copies of a slot's expert, and a number below that, ``[layers, slots]``; of each rank a number, ``[gpus]``.
 
@@ -152,66 +153,51 @@ def _by_number(assignment: Assignment, tp: int) -> tuple[Ints, Ints, Ints]:
     expert = _slot_experts(assignment)
     copies = np.take_along_axis(assignment.copies, expert, axis=1)
     order = np.argsort(expert, axis=1, kind="stable")  # slots come in the order of their ranks
-    starts = np.where(_starts(np.take_along_axis(expert, order, axis=1)), np.arange(assignment.slots), 0)
     turn = np.empty_like(expert)
-    counted = np.arange(assignment.slots) - np.maximum.accumulate(starts, axis=1)
-    np.put_along_axis(turn, order, counted, axis=1)
+    np.put_along_axis(turn, order, _turns(_starts(np.take_along_axis(expert, order, axis=1))), axis=1)
     ranks = np.arange(assignment.gpus)
     number, shift = (ranks, 0) if tp == 1 else (ranks % tp + ranks // tp, expert)
     return copies, (turn - shift) % copies, number
 
 
-def source_choices(assignment: Assignment, layer: int, nodes: Ints | None = None) -> Floats:
-    """Return the copy that each source rank uses in one layer, ``[gpus, slots]``: 1, or a chance where it is drawn.
+def _by_distance(assignment: Assignment, nodes: Ints | None) -> Ints:
+    """Return how source ranks choose copies by distance, ``[4, layers, slots]``.
 
-    The mean over ranks is :func:`source_shares`. A rank far from every copy of an expert uses each copy with the
-    chance that its turn comes: which of the far ranks gets which copy is drawn by the engine.
+    As SGLang 0.5.23's ``static``: each rank uses one copy of an expert for all its tokens: the one on its own GPU;
+    else the first on its own node, where some other node has one too; else the copies in turn (the ones left over go
+    to the first copies; SGLang draws them, seeded). Every GPU of the group is a source of equally many tokens.
+
+    Returned are whether a slot is the copy for the rank of its own GPU; the ranks of its node that have none and use
+    it for that (-1: it is not the first on the node, or no other node has one); the ranks far from every copy of its
+    expert; and how many of those use the slot.
     """
-    gpus, slot_gpu = assignment.gpus, assignment.slot_gpu.astype(np.int64)
+    gpus, slot_gpu, experts = assignment.gpus, assignment.slot_gpu.astype(np.int64), _slot_experts(assignment)
     where = np.arange(gpus) if nodes is None else numbered(nodes)
-    expert = assignment.slot_expert[layer].astype(np.int64)
+    node_gpus = np.bincount(where)
     slot_node = where[slot_gpu].astype(np.int64)
-    places = int(where.max()) + 1
-    order = np.argsort(expert * places + slot_node, kind="stable")
-    new_node = np.empty(order.size, dtype=bool)
-    new_node[order] = _starts((expert * places + slot_node)[order][None])[0]
-    nodes_of = np.bincount(expert[new_node], minlength=assignment.experts)
-    # the slot that a rank prefers, by expert: on its own GPU, else the first on its node where another has one too
-    target = np.full((gpus, assignment.experts), -1, dtype=np.int64)
-    near = np.flatnonzero(new_node & (nodes_of[expert] > 1))
-    for node in np.unique(slot_node[near]).tolist():
-        slots = near[slot_node[near] == node]
-        target[np.ix_(where == node, expert[slots])] = slots
-    backwards = np.arange(order.size)[::-1]  # the first of several on a GPU stays
-    target[slot_gpu[backwards], expert[backwards]] = backwards
-    far = (target < 0).sum(axis=0)[expert]
-    copies = assignment.copies[layer][expert]
-    turn = np.empty(order.size, dtype=np.int64)
-    first = np.maximum.accumulate(np.where(_starts(expert[order][None])[0], np.arange(order.size), 0))
-    turn[order] = np.arange(order.size) - first
-    drawn = (far // copies + (turn < far % copies)) / np.maximum(far, 1)
-    preferred = target[:, expert]
-    chosen: Floats = np.where(preferred >= 0, preferred == np.arange(order.size), drawn)
-    return chosen
+    # The slots of a layer by expert, then node, then place.
+    order = np.argsort(experts * len(node_gpus) + slot_node, axis=1, kind="stable")
+    expert = np.take_along_axis(experts, order, axis=1)
+    copies = np.take_along_axis(assignment.copies, expert, axis=1)
+    new_expert = _starts(expert)
+    new_node = new_expert | _starts(slot_node[order])
+    own = (new_node | _starts(slot_gpu[order])).astype(np.int64)
+    several = (
+        _run_sums(new_expert, new_node.astype(np.int64)) > 1
+    )  # a node that has all the copies prefers none
+    neighbours = node_gpus[slot_node[order]] - _run_sums(new_node, own)
+    neighbours = np.where(new_node & several, neighbours, -1)
+    far = gpus - _run_sums(new_expert, own + np.maximum(neighbours, 0))
+    drawn = far // copies + (_turns(new_expert) < far % copies)
+    found = np.empty((4, *order.shape), dtype=np.int64)
+    np.put_along_axis(found, order[None], np.stack([own, neighbours, far, drawn]), axis=2)
+    return found
 
 
-def _by_distance(
-    new_expert: Flags,
-    new_node: Flags,
-    own: Flags,
-    node_gpus: Ints,
-    gpus: int,
-) -> tuple[Ints, Ints]:
-    """Ranks that use a slot as the nearest copy, and ranks far from every copy of its expert, ``[layers, slots]``.
-
-    Slots are sorted by expert and node; the flags say where a run of an expert, a node and a GPU begins.
-    """
-    nodes_of_expert = _run_sums(new_expert, new_node.astype(np.int64))
-    near = np.where(nodes_of_expert > 1, node_gpus, 0)  # a node that has all the copies prefers none
-    holders = _run_sums(new_node, own.astype(np.int64))
-    local = own.astype(np.int64) + np.where(new_node & (near > 0), near - holders, 0)
-    served = np.where(near > 0, new_node * near, own)
-    return local, gpus - _run_sums(new_expert, served)
+def _turns(first: Flags) -> Ints:
+    """Count 0, 1, .. in each run; ``first`` is true where one begins."""
+    place = np.arange(first.shape[1])
+    return place - np.maximum.accumulate(np.where(first, place, 0), axis=1)
 
 
 def _starts(values: Ints) -> Flags:

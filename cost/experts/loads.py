@@ -193,15 +193,6 @@ def synthetic_loads(text: str, *, layers: int, experts: int, seed: int, draw: in
     return scaled
 
 
-def _check_numbers(scenarios: int, layers: int, experts: int) -> None:
-    """Reject more loads than there is room for."""
-    if (numbers := scenarios * layers * experts) > MOST_CELLS:
-        raise InputError(
-            f"loads: {scenarios:,} scenarios x {layers:,} MoE layers x {experts:,} experts are {numbers:,} numbers; "
-            f"at most {MOST_CELLS:,} are supported."
-        )
-
-
 def _skew(text: str, parameter: str | None) -> float:
     try:
         skew = float(parameter or "")
@@ -216,10 +207,8 @@ def _skew(text: str, parameter: str | None) -> float:
 
 def read_loads(
     texts: Sequence[str | NDArray[Any]],
+    wanted: Wanted,
     *,
-    moe_layers: Sequence[int],
-    layers: int,
-    experts: int,
     seed: int,
     windows: int = MOST_WINDOWS,
     on_progress: Callable[[str, float], None] | None = None,
@@ -235,8 +224,8 @@ def read_loads(
         Paths of recordings (SGLang's ``.pt`` and ``.json``, TensorRT-LLM's folder, vLLM's ``.jsonl``), of
         ``.npy``, ``.npz`` (key ``loads``) or ``.csv`` files, or ``lognormal:SIGMA``, ``zipf:S``, ``uniform``; an
         array ``[layers, experts]`` or ``[windows, layers, experts]`` is read as a file of it.
-    moe_layers, layers, experts:
-        Absolute ids of the model's MoE layers, its number of layers, and experts a layer.
+    wanted:
+        What the model needs.
     seed:
         For generators.
     windows:
@@ -247,36 +236,41 @@ def read_loads(
     Raises
     ------
     InputError
-        If a file cannot be read, has another shape than the model needs, holds anything but finite numbers
-        that are not negative, or a row of a MoE layer is all zero. The message names file, place and value.
+        If a file cannot be read, has another shape than the model needs, holds anything but finite numbers that are
+        not negative, a row of a MoE layer is all zero, or an expert has more tokens than there are. The message names
+        file, place and value.
     """
-    wanted = Wanted(tuple(moe_layers), layers, experts)
     if not wanted.moe_layers:
         raise InputError(
             f"the model has no MoE layers, so expert loads do not apply: leave {input_name('loads')} out."
         )
     if not texts:
         raise InputError("no expert loads given; name a file or a generator such as lognormal:0.63.")
-    _check_numbers(len(texts), len(moe_layers), experts)
+    layers = len(wanted.moe_layers)
     tokens: list[NDArray[np.float64]] = []
     names: list[str] = []
     notes: list[str] = []
+    synthetic = False
     for draw, text in enumerate(texts):
         if isinstance(text, str) and is_generator(text):
-            drawn = synthetic_loads(text, layers=len(moe_layers), experts=experts, seed=seed, draw=draw)
+            synthetic = True
+            drawn = synthetic_loads(text, layers=layers, experts=wanted.experts, seed=seed, draw=draw)
             tokens.append(drawn[None])
-            repeated = any(isinstance(one, str) and one == text for one in texts[:draw])
+            repeated = any(isinstance(other, str) and other == text for other in texts[:draw])
             names.append(f"{text} (synthetic, seed {seed}{f', draw {draw + 1}' if repeated else ''})")
-            continue
-        if isinstance(text, str):
-            recording, stem = open_counts(text, wanted), Path(text).name
         else:
-            stem = "loads" if len(texts) == 1 else f"loads {draw + 1}"
-            recording = of_array(stem, "an array", text, wanted)
-        found = model_windows(recording, wanted, windows, on_progress)
-        tokens.append(found.tokens)
-        _check_numbers(len(names) + len(found.tokens), len(moe_layers), experts)
-        names += [stem] if len(found.tokens) == 1 else [f"{stem}#{name}" for name in found.names]
-        notes += [f"{stem}: {note}" for note in (*recording.notes, *found.notes)]
-    synthetic = any(isinstance(text, str) and is_generator(text) for text in texts)
+            if isinstance(text, str):
+                recording, stem = open_counts(text, wanted), Path(text).name
+            else:
+                stem = "loads" if len(texts) == 1 else f"loads {draw + 1}"
+                recording = of_array(stem, "an array", text, wanted)
+            found = model_windows(recording, wanted, windows, on_progress)
+            tokens.append(found.tokens)
+            names += [stem] if len(found.tokens) == 1 else [f"{stem}#{name}" for name in found.names]
+            notes += [f"{stem}: {note}" for note in (*recording.notes, *found.notes)]
+        if (numbers := len(names) * layers * wanted.experts) > MOST_CELLS:
+            raise InputError(
+                f"loads: {len(names):,} scenarios x {layers:,} MoE layers x {wanted.experts:,} experts are "
+                f"{numbers:,} numbers; at most {MOST_CELLS:,} are supported."
+            )
     return ExpertLoads(np.concatenate(tokens), tuple(names), synthetic, tuple(notes))

@@ -200,7 +200,7 @@ def _add_placed(cost: StepCost, at: PlacedExperts, shape: StepShape, _: Efficien
     if not np.any(np.asarray(shape.attention_dp) > 1):
         return
     machine, domain = at.deployment.machine(at.stage), at.deployment.domains(at.stage)
-    weight = at.use.repeats / (at.use.share.shape[0] if at.use.hits is None else at.use.hits.traces)
+    weight = at.use.repeats / (at.use.share.shape[0] if at.use.hits is None else len(at.use.hits.gpus))
     tokens = float(shape.tokens)
     family = machine.kernels.of(crosses=True)[0].family
     shared = sharing(at.deployment, at.stage, at.use, family) if at.fair else None

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from cost.calibration.correction import RunLine
 from cost.calibration.errors import CalibrationData
-from cost.experts.tokens.traffic import TokenTrafficData
+from cost.experts.tokens.traffic import TokenTraffic
 from cost.inputs.workload import Workload
 from cost.money.bill import Totals
 from cost.money.prices import PriceBook
@@ -216,7 +216,7 @@ class PlanScoreData(ScoreData):
     over_limit: float | None
     totals: Totals
     calibration: CalibrationData | None
-    traffic: NotRequired[TokenTrafficData]
+    traffic: NotRequired[TokenTraffic]
 
 
 @dataclass(frozen=True, kw_only=True)

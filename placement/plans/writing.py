@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from pydantic import TypeAdapter
 
 from cost.calibration.correction import lines_of
 from cost.calibration.errors import error_to_dict
-from cost.experts.tokens.traffic import traffic_to_dict
+from cost.experts.tokens.traffic import TokenTraffic
 from cost.step.score import Score
 from placement.plan import Asked, BaselineScore, Plan
 from placement.plans.schema import (
@@ -84,7 +84,7 @@ def plan_score_to_dict(plan: Plan) -> PlanScoreData:
         "calibration": error_to_dict(plan.errors),
     }
     if plan.traffic is not None:
-        data["traffic"] = traffic_to_dict(plan.traffic)
+        data["traffic"] = cast(TokenTraffic, asdict(plan.traffic))
     return data
 
 

@@ -154,10 +154,8 @@ def _tokens(plan: Plan) -> Rows:
             **_sent(traffic.bytes_per_step),
         }
     for name, traffic in known.items():
-        for layer, gpus in traffic.gpus.items():
-            reach = (traffic.domains[layer], traffic.nodes[layer], gpus)
-            sent = dict(zip(_REACH.split(), reach, strict=True)) | _sent({})
-            yield {"routing": name, "layer": layer, "tokens": None, **sent}
+        for layer, reach in traffic.layers.items():
+            yield {"routing": name, "layer": int(layer), "tokens": None, **vars(reach), **_sent({})}
 
 
 _STEP = "compute_s hbm_s scale_up_s scale_out_s fixed_s stage_wait_s"

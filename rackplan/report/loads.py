@@ -60,15 +60,16 @@ def loads_doc(files: Mapping[str, Description | TraceDescription]) -> Doc:
     recorded = [(name, one) for name, one in files.items() if isinstance(one, Description)]
     found = [(name, one.trace if isinstance(one, Description) else one) for name, one in files.items()]
     traced = [(name, trace) for name, trace in found if trace is not None]
+    alone = len(recorded) + len(traced) == 1  # labels and values are read more easily than a row, and fit
     notes = [(name, note) for name, one in recorded for note in one.notes]
     notes += [(name, note) for name, one in traced for note in one.trace.notes]
     notes += [(name, "one window, so no drift to measure") for name, one in recorded if one.windows.kept == 1]
-    recordings = RECORDINGS(_recording(name, one) for name, one in recorded)
+    recordings = RECORDINGS((_recording(name, one) for name, one in recorded), across=alone)
     drift = DRIFT(row for name, one in recorded for row in _drift(name, one.statistics))
     parts = [(name, one.statistics, one.layers, "") for name, one in recorded]
     parts += [(name, one.statistics, list(one.statistics.rows), " of the trace") for name, one in traced]
     skew = SKEW(row for part in parts for row in _skew(*part))
-    traces = TRACES(_trace(name, one) for name, one in traced)
+    traces = TRACES((_trace(name, one) for name, one in traced), across=alone)
     reach = ((name, of, *sets) for name, one in traced for of, sets in one.found.domains.items())
     layers = (row for name, one in recorded for row in _layers(name, one))
     return Doc(
@@ -108,9 +109,9 @@ def _recording(name: str, found: Description) -> Row:
     recording, windows = found.recording, found.windows
     ids = "as recorded" if recording.layer_ids else "rows from 0"
     kinds = {"file": name, "file_kind": recording.kind, "layers": len(found.layers), "ids": ids}
-    counts = {"windows": windows.total, "windows_empty": windows.empty, "windows_kept": windows.kept}
-    more = {"layers_without_tokens": found.dense, "scenarios": len(windows.names)}
-    return RECORDINGS.row(found, recording, **kinds, **counts, **more)
+    empty = recording.windows - windows.kept
+    counts = {"windows": recording.windows, "windows_empty": empty, "windows_kept": windows.kept}
+    return RECORDINGS.row(found, recording, **kinds, **counts, scenarios=len(windows.names))
 
 
 def _layers(name: str, found: Description) -> Iterator[tuple[Any, ...]]:

@@ -198,6 +198,7 @@ def _words_typed(path: Path) -> None:
     """Names and figures as people type them."""
     from cost.dtypes import dtype
     from cost.experts.loads import read_loads
+    from cost.experts.traces.counts import Wanted
     from cost.resolve import resolve_model
     from topology.base.errors import RackplanError
     from topology.base.units import parse_quantity
@@ -207,7 +208,7 @@ def _words_typed(path: Path) -> None:
 
     rack = resolve_cluster("gb200-nvl72")
     text = path.read_text(encoding="utf-8", errors="replace")
-    loads = partial(read_loads, moe_layers=(0,), layers=1, experts=4, seed=0)
+    loads = partial(read_loads, wanted=Wanted((0,), 1, 4), seed=0)
     for read in (
         resolve_cluster,
         resolve_model,
@@ -239,10 +240,11 @@ def _model(path: Path) -> None:
 
 def _loads(path: Path) -> None:
     from cost.experts.loads import read_loads
+    from cost.experts.traces.counts import Wanted
     from cost.experts.traces.open import open_counts
 
     open_counts(str(path))
-    read_loads([str(path)], moe_layers=(0, 1), layers=LAYERS, experts=EXPERTS, seed=0)
+    read_loads([str(path)], Wanted((0, 1), LAYERS, EXPERTS), seed=0)
 
 
 def _routing(path: Path) -> None:
@@ -282,6 +284,9 @@ def _trtllm() -> dict[str, bytes]:
 
 LOADS_CSV = b"scenario,layer,expert,tokens\n" + b"".join(
     b"s,%d,%d,%d\n" % (layer, e, COUNTS[layer, e]) for layer in range(LAYERS) for e in range(EXPERTS)
+)
+LOADS_CSV_OF_SGLANG = b"layer_id,expert_id,count\n" + b"".join(
+    b"%d,%d,%d\n" % (layer, e, COUNTS[layer, e]) for layer in range(LAYERS) for e in range(1, EXPERTS)
 )
 POINTS = (
     b"id,source,quantity,measured,phase,model,cluster,gpus,engine,weights,kv_dtype,tp,ep,batch_per_gpu,context\n"
@@ -365,6 +370,7 @@ READERS = (
     Reader("loads-npy", "l.npy", lambda: [npy(COUNTS)], _loads),
     Reader("loads-npz", "l.npz", lambda: [npz(loads=COUNTS)], _loads),
     Reader("loads-csv", "l.csv", _of(LOADS_CSV), _loads),
+    Reader("loads-csv-sglang", "expert_distribution_rank0.csv", _of(LOADS_CSV_OF_SGLANG), _loads),
     Reader("loads-json", "l.json", lambda: [json.dumps({"logical_count": COUNTS.tolist()}).encode()], _loads),
     Reader("loads-pt", "l.pt", lambda: [_torch()], _loads),
     Reader("loads-trtllm", "", lambda: [_trtllm()], _loads),

@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 
 from cost.experts.assignment import Assignment
 from cost.experts.best_split import lp_level, lp_shares
-from cost.experts.dispatch import rank_shares, require_policy, slot_shares, source_shares
+from cost.experts.dispatch import rank_shares, require_policy, slot_shares
 from cost.experts.loads import ExpertLoads
 from cost.experts.tokens.reach import balanced_use, expert_use
 from topology.base.errors import InputError
@@ -69,7 +69,9 @@ def lp_by_highs(row: np.ndarray, slot_gpu: np.ndarray, load: np.ndarray, speed: 
 def test_source_shares_are_those_of_the_ranks_one_by_one(seed, per_node, gpus):
     assignment = drawn(seed, experts=5, gpus=gpus, slots=5)
     nodes = np.arange(gpus) // per_node
-    np.testing.assert_allclose(source_shares(assignment, nodes), by_loops(assignment, nodes), atol=1e-15)
+    np.testing.assert_allclose(
+        slot_shares(assignment, "source", nodes=nodes), by_loops(assignment, nodes), atol=1e-15
+    )
 
 
 @given(seed=st.integers(0, 10**6), tp=st.sampled_from([1, 2, 4, 8]), groups=st.integers(1, 3))

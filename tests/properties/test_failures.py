@@ -10,6 +10,7 @@ import pytest
 
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads, read_loads
+from cost.experts.traces.counts import Wanted
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
@@ -26,7 +27,7 @@ MIXTRAL = resolve_model("mixtral-8x7b")
 
 
 def loads_of(text: str, layers: int, experts: int) -> ExpertLoads:
-    return read_loads([text], moe_layers=range(layers), layers=layers, experts=experts, seed=0)
+    return read_loads([text], Wanted(tuple(range(layers)), layers, experts), seed=0)
 
 
 @cache

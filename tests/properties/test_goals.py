@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.experts.loads import read_loads
+from cost.experts.traces.counts import Wanted
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.money.prices import PriceBook
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from placement.layouts.fitting import Fitted
 
 MODEL = resolve_model("mixtral-8x7b")
-LOADS = read_loads(["uniform"], moe_layers=MODEL.moe_layers, layers=32, experts=8, seed=0)
+LOADS = read_loads(["uniform"], Wanted(tuple(MODEL.moe_layers), 32, 8), seed=0)
 
 
 @cache

@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from cost.experts.loads import ExpertLoads, read_loads
+from cost.experts.traces.counts import Wanted
 from cost.experts.traces.open import open_counts
 from cost.experts.traces.windows import collect_windows
 from topology.base.errors import InputError
@@ -34,7 +35,7 @@ KEPT = COUNTS[[0, 1, 3, 4]][:, 1:]
 
 
 def read(path: Path, **options: Any) -> ExpertLoads:
-    return read_loads([str(path)], moe_layers=MOE, layers=LAYERS, experts=EXPERTS, seed=0, **options)
+    return read_loads([str(path)], Wanted(MOE, LAYERS, EXPERTS), seed=0, **options)
 
 
 def refused(path: Path) -> str:
@@ -369,5 +370,63 @@ def test_without_a_model_the_recording_says_its_own_shape(tmp_path: Path) -> Non
     assert found.layer_ids == (4, 7)
     assert collect_windows(found).tokens.tolist() == [[[1, 2, 3], [1, 2, 3]]]
     (tmp_path / "y.csv").write_text(table + "\nday,4,900000000,1")
-    with pytest.raises(InputError, match="layer 4, expert 3 is absent"):
+    with pytest.raises(InputError, match=r"\[1, 2, 900000001\] scenarios, layers and experts are too many"):
         open_counts(str(tmp_path / "y.csv"))
+
+
+def ranked(folder: Path, rank: int, table: np.ndarray, time: str = "_timestamp1744347750.25") -> Path:
+    """Write a table of SGLang's first recorder: layers 1 and 2, without the experts that no token chose."""
+    path = folder / f"expert_distribution_rank{rank}{time}.csv"
+    rows = [f"{layer},{e},{n}" for layer in MOE for e, n in enumerate(table[layer - 1].tolist()) if n]
+    path.write_text("\n".join(["layer_id,expert_id,count", *rows, ""]))
+    return path
+
+
+def test_tables_of_the_first_recorder(tmp_path: Path) -> None:
+    """Ranks of the same dump are summed, those that saw the same tokens count once, what is left out is zero."""
+    own = np.array([[[5, 0, 2, 3], [0, 4, 3, 2]], [[2, 2, 0, 3], [1, 3, 3, 1]]])
+    files = [ranked(tmp_path, rank, own[rank % 2], f"_timestamp174434775{rank}.5") for rank in range(4)]
+    for path in (tmp_path, *files):
+        loads = read(path)
+        assert (loads.tokens[0] == own.sum(axis=0)).all()
+        assert f"{path.name}: summed over 4 ranks, 0 to 3" in loads.notes
+        assert f"{path.name}: 2 of them repeat another rank's counts, left out" in loads.notes
+    idle = ranked(tmp_path, 4, own[0] * 0, "_timestamp1744347754.5")
+    assert (read(tmp_path).tokens[0] == own.sum(axis=0)).all()
+    idle.unlink()
+    later = ranked(tmp_path, 1, own[0], "_timestamp1744347999.5")
+    assert (read(later).tokens[0] == own[0]).all()  # of another dump, where no other rank is
+    assert "several files of rank 1, so of several dumps" in refused(tmp_path)
+    bare = [ranked(tmp_path, rank, own[rank], "") for rank in range(2)]
+    assert (read(bare[0]).tokens[0] == own.sum(axis=0)).all()
+    renamed = bare[0].rename(tmp_path / "monday.csv")
+    assert (read(renamed).tokens[0] == own[0]).all()
+    found = open_counts(str(renamed))
+    assert (found.layer_ids, found.experts) == (MOE, EXPERTS)
+    assert found.notes == (
+        "2 of 8 counts of experts are left out, read as 0",
+        "4 experts, by the largest expert_id",
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (["1,0,5", "1,4,5"], "row 3, column expert_id: expert 4, but the model has 0..3"),
+        (["1,0,5", "1,0,5"], "layer 1, expert 0"),
+        (["1,0,five"], "column count"),
+        (["1,-1,5"], "column expert_id"),
+        (["5,0,5", "6,0,5"], "has 2 layers from 5 to 6; the model needs its MoE layers 1 to 2"),
+        ([], "no loads"),
+    ],
+)
+def test_tables_that_cannot_be(tmp_path: Path, rows: list[str], words: str) -> None:
+    path = tmp_path / "expert_distribution_rank0.csv"
+    path.write_text("\n".join(["layer_id,expert_id,count", *rows]))
+    assert words in refused(path)
+
+
+def test_a_table_with_an_expert_that_no_model_has(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("layer_id,expert_id,count\n1,900000000,5\n")
+    with pytest.raises(InputError, match="experts are too many; are these their ids"):
+        open_counts(str(tmp_path / "x.csv"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cost.experts.loads import ExpertLoads, read_loads
+from cost.experts.traces.counts import Wanted
 from cost.model import Model
 from placement.plan import Plan
 from placement.plans.reading import plan_of_text
@@ -17,8 +18,8 @@ def loads_for(model: Model, *texts: str, seed: int = 0) -> ExpertLoads | None:
     """Loads of the experts of a model, uniform unless told otherwise; None where it has no experts."""
     if model.moe is None:
         return None
-    size = {"layers": len(model.layers), "experts": model.moe.experts, "seed": seed}
-    return read_loads(list(texts) or ["uniform"], moe_layers=model.moe_layers, **size)
+    wanted = Wanted(tuple(model.moe_layers), len(model.layers), model.moe.experts)
+    return read_loads(list(texts) or ["uniform"], wanted, seed=seed)
 
 
 def joined(*names: str, broken: tuple[str, ...] = ()) -> Cluster:

@@ -11,6 +11,7 @@ import pytest
 
 from cost.experts.assignment import Assignment
 from cost.experts.loads import read_loads
+from cost.experts.traces.counts import Wanted
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
 from cost.inputs.workload import Workload
@@ -27,7 +28,7 @@ from topology import resolve_cluster
 def legal() -> Plan:
     model = few_layers("mixtral-8x7b", 4)
     deployment = Deployment(resolve_cluster("hgx-h100@16"), model, Workload(batch=2))
-    loads = read_loads(["zipf:1"], moe_layers=model.moe_layers, layers=4, experts=8, seed=0)
+    loads = read_loads(["zipf:1"], Wanted(tuple(model.moe_layers), 4, 8), seed=0)
     return make_plan(deployment, loads, PlanOptions(time_limit_s=0.0, redundant=8))
 
 

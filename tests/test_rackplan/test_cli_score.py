@@ -45,10 +45,9 @@ def test_loads_that_cannot_be_are_refused(run: Run, plan: Any, tmp_path: Path) -
     np.save(tmp_path / "all.npy", np.tile(np.array([[100.0] + [1.0] * 7]), (32, 1)))
     done = run("score", "plan", "--loads", "all.npy")
     assert done.code == 2
-    assert "all.npy: expert 0 has 93.5% of the tokens that layer 0 sends to its experts" in " ".join(
-        done.err.split()
-    )
-    assert "none can have more than 50.0%" in " ".join(done.err.split())
+    said = " ".join(done.err.split())
+    assert "all.npy: scenario 0, layer 0, expert 0 has 93.5% of the choices, but each token chooses 2" in said
+    assert "none can have more than 1/2 = 50.0%" in said
 
 
 def test_details_are_printed_and_add_levers(run: Run, plan: Any) -> None:

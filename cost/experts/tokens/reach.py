@@ -7,7 +7,8 @@ traces (:func:`token_hits`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property, lru_cache
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cost.experts.assignment import Assignment, numbered, sum_by_gpu, sum_by_place
-from cost.experts.dispatch import DispatchPolicy, rank_choices, rank_tp, slot_shares, source_choices
+from cost.experts.dispatch import DispatchPolicy, slot_choices, slot_shares
 from cost.experts.loads import ExpertLoads
 from cost.experts.traces.routing import RoutingTrace
 from topology.base.errors import InputError
@@ -97,33 +98,31 @@ def _hit_chance(routing: Routing, part_gpus: int, ep: int) -> float:
     if not routing.groups:
         return min(cap, 1.0 - float(missed_chance(experts, np.array([experts * part_gpus / ep]), top_k)[0]))
     width = Fraction(routing.groups * part_gpus, ep)  # groups that one part covers
-    parts = [
-        _grouped(routing, i * width, (i + 1) * width) for i in range(min(width.denominator, ep // part_gpus))
-    ]
-    return min(cap, added(parts) / len(parts))
+    chances = []
+    for i in range(min(width.denominator, ep // part_gpus)):
+        start, end = i * width, (i + 1) * width
+        groups = map(Fraction, range(floor(start), ceil(end)))
+        covered = [min(end, group + 1) - max(start, group) for group in groups]
+        chances.append(_grouped(routing, tuple(sorted(covered))))
+    return min(cap, added(chances) / len(chances))
 
 
-def _grouped(routing: Routing, start: Fraction, end: Fraction) -> float:
-    """Chance that a token hits experts from ``start`` to ``end``, both counted in groups."""
-    size = routing.experts // routing.groups
-    covered = [
-        float(min(end, Fraction(i + 1)) - max(start, Fraction(i))) * size
-        for i in range(floor(start), ceil(end))
-    ]
-    whole = sum(width == size for width in covered)
-    partial = [width for width in covered if width < size]
-    others = routing.groups - len(covered)
-    ways: list[int] = []
-    among: list[float] = []
-    for chosen_partial in range(2 ** len(partial)):
-        held = [width for bit, width in enumerate(partial) if chosen_partial >> bit & 1]
-        for chosen_whole in range(whole + 1):
-            rest = routing.topk_groups - len(held) - chosen_whole
-            if 0 <= rest <= others:
-                ways.append(comb(whole, chosen_whole) * comb(others, rest))
-                among.append(added(held) + chosen_whole * size)
-    missed = missed_chance(routing.topk_groups * size, np.array(among), routing.top_k)
-    total: float = added(way * chance for way, chance in zip(ways, missed.tolist(), strict=True))
+@cache
+def _grouped(routing: Routing, covered: tuple[Fraction, ...]) -> float:
+    """Chance that a token hits some of the experts in ``covered`` parts of groups, one for each group."""
+    size, others = routing.experts // routing.groups, routing.groups - len(covered)
+    ways = Counter({(0, 0.0): 1})  # to choose so many of the groups, with so many of the experts
+    for part in covered:
+        for (chosen, held), many in [*ways.items()]:
+            ways[chosen + 1, held + float(part) * size] += many
+    able = {key: many for key, many in ways.items() if key[0] <= routing.topk_groups}
+    missed = missed_chance(
+        routing.topk_groups * size, np.array([held for _, held in able]), routing.top_k
+    ).tolist()
+    total: float = added(
+        many * comb(others, routing.topk_groups - chosen) * chance
+        for ((chosen, _), many), chance in zip(able.items(), missed, strict=True)
+    )
     return 1.0 - total / comb(routing.groups, routing.topk_groups)
 
 
@@ -170,26 +169,6 @@ class TokenHits:
     domains: Floats
     tokens: int
 
-    @property
-    def traces(self) -> int:
-        """Scenarios, which count equally."""
-        return int(self.gpus.shape[0])
-
-    @property
-    def gpus_per_token(self) -> Floats:
-        """GPUs that hold a token's experts, ``[scenarios, layers]``."""
-        return np.asarray(self.gpus.sum(axis=-1).mean(axis=-1))
-
-    @property
-    def nodes_per_token(self) -> Floats:
-        """Nodes that hold a token's experts, including its own, ``[scenarios, layers]``."""
-        return np.asarray(self.nodes.sum(axis=-1).mean(axis=-1))
-
-    @property
-    def domains_per_token(self) -> Floats:
-        """Scale-up domains that hold a token's experts, including its own, ``[scenarios, layers]``."""
-        return np.asarray(self.domains.sum(axis=-1).mean(axis=-1))
-
 
 def _places(gpus: int, nodes: Ints, domains: Ints) -> tuple[Ints, Ints, Ints]:
     return np.arange(gpus, dtype=np.int64), numbered(nodes), numbered(domains)
@@ -225,7 +204,7 @@ def token_hits(
     InputError
         If a trace is of other layers or experts than the assignment.
     """
-    places = _places(assignment.gpus, nodes, domains)
+    of_slot = [place[assignment.slot_gpu] for place in _places(assignment.gpus, nodes, domains)]
     found = []
     for trace in traces:
         if (trace.layers, trace.experts) != (assignment.layers, assignment.experts):
@@ -234,44 +213,21 @@ def token_hits(
                 f"assignment of {assignment.layers} layers x {assignment.experts} experts."
             )
         rows: list[list[Floats]] = []
-        for layer, chosen in enumerate(_chosen(assignment, trace, split, nodes, speed)):
-            slot_expert = assignment.slot_expert
-            if layer and trace.repeated and (slot_expert[layer] == slot_expert[layer - 1]).all():
-                rows.append(rows[-1])
-            else:
-                rows.append(_layer_hits(assignment, layer, chosen, trace, places))
-        found.append([np.stack(level) for level in zip(*rows, strict=True)])
-    pairs, gpus, by_node, by_domain = (np.stack(level) for level in zip(*found, strict=True))
-    return TokenHits(gpus, pairs, by_node, by_domain, sum(trace.kept for trace in traces))
-
-
-def _chosen(
-    assignment: Assignment, trace: RoutingTrace, split: DispatchPolicy, nodes: Ints, speed: Floats | None
-) -> Iterator[Floats]:
-    """Yield by layer the fraction of a source's tokens of the slot's expert that go to it, ``[sources, slots]``."""
-    tp = rank_tp(split)
-    if split == "source":
-        yield from (source_choices(assignment, layer, nodes) for layer in range(assignment.layers))
-    elif tp is not None:
-        yield from (rank_choices(assignment, layer, tp) for layer in range(assignment.layers))
-    else:
         load = trace.counts.astype(np.float64)
-        yield from slot_shares(assignment, split, load=load, speed=speed)[:, None]
-
-
-def _layer_hits(
-    assignment: Assignment, layer: int, chosen: Floats, trace: RoutingTrace, places: Sequence[Ints]
-) -> list[Floats]:
-    """Pairs by GPU, then chances by each kind of place, ``[sources, places]``, of one layer."""
-    slot_expert, slot_gpu = assignment.slot_expert[layer].astype(np.int64), assignment.slot_gpu
-    choices = trace.choices[layer].astype(np.int64)
-    choices = choices[(choices >= 0).any(axis=1)]
-    used = np.bincount(choices[choices >= 0], minlength=trace.experts) / max(1, len(choices))
-    pairs = sum_by_gpu(chosen * used[slot_expert], slot_gpu, assignment.gpus)
-    return [
-        pairs,
-        *(_traced(choices, slot_expert, place[slot_gpu], chosen, trace.experts) for place in places),
-    ]
+        experts = assignment.slot_expert.astype(np.int64)
+        for layer, chosen in enumerate(slot_choices(assignment, split, load=load, nodes=nodes, speed=speed)):
+            if layer and trace.repeated and (experts[layer] == experts[layer - 1]).all():
+                rows.append(rows[-1])
+                continue
+            choices = trace.choices[layer].astype(np.int64)
+            choices = choices[(choices >= 0).any(axis=1)]
+            used = np.bincount(choices[choices >= 0], minlength=trace.experts) / max(1, len(choices))
+            pairs = sum_by_gpu(chosen * used[experts[layer]], assignment.slot_gpu, assignment.gpus)
+            reached = (_traced(choices, experts[layer], place, chosen, trace.experts) for place in of_slot)
+            rows.append([pairs, *reached])
+        found.append([np.stack(level) for level in zip(*rows, strict=True)])
+    all_pairs, gpus, by_node, by_domain = (np.stack(level) for level in zip(*found, strict=True))
+    return TokenHits(gpus, all_pairs, by_node, by_domain, sum(trace.kept for trace in traces))
 
 
 def _traced(choices: Ints, slot_expert: Ints, slot_place: Ints, chosen: Floats, experts: int) -> Floats:
@@ -471,16 +427,15 @@ def _served(assignment: Assignment, slot_share: Floats, groups: int) -> Floats:
 def _by_groups(served: Floats, place: Ints, choices: _GroupChoices, top_k: int, experts: int) -> Floats:
     """Chance that a token reaches each place, ``[scenarios, layers, places]``; ``experts``: of the groups chosen."""
     there = sum_by_place(served, place)  # [scenarios, layers, groups, places]
-    reached = np.empty((*there.shape[:2], there.shape[3]))
-    rows = reached.reshape(-1, there.shape[3])  # a view
-    there, drawn, weight = (
-        values.reshape(len(rows), *values.shape[2:]) for values in (there, choices.drawn, choices.weight)
+    rows, drawn, weight = (
+        values.reshape(-1, *values.shape[2:]) for values in (there, choices.drawn, choices.weight)
     )
-    most = max(1, _CELLS // (len(choices.picked) * there.shape[2]))
-    for first in range(0, len(rows), most):
-        some = slice(first, first + most)
-        rows[some] = _by_choices(there[some], drawn[some], weight[some], choices.picked, top_k, experts)
-    return reached
+    most = max(1, _CELLS // (len(choices.picked) * there.shape[3]))
+    reached = [
+        _by_choices(rows[some], drawn[some], weight[some], choices.picked, top_k, experts)
+        for some in (slice(first, first + most) for first in range(0, len(rows), most))
+    ]
+    return np.concatenate(reached).reshape(*there.shape[:2], there.shape[3])
 
 
 def _by_choices(
@@ -607,7 +562,7 @@ def expert_use(
     Raises
     ------
     InputError
-        If the loads are of other layers or experts than the assignment, or the split is not known.
+        If the loads are of other layers or experts than the assignment.
     """
     tokens = loads.tokens
     if tokens.shape[1:] != (assignment.layers, assignment.experts):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
-from typing_extensions import TypedDict
 
+from cost.experts.assignment import numbered, sum_by_place
 from cost.experts.tokens.reach import ExpertUse, Floats
 from cost.experts.tokens.volumes import placed_vectors
 from cost.inputs.deployment import Deployment
@@ -18,54 +17,14 @@ from topology.base.units import mean_of
 
 
 @dataclass(frozen=True)
-class TokenTraffic:
-    """Demand of the tokens of a step, and the resulting link traffic.
-
-    Attributes
-    ----------
-    gpus, nodes, domains:
-        GPUs, nodes and scale-up domains that the experts of a token lie on in one layer, by absolute layer id; the
-        mean over tokens, traces (without any, loads) and the GPUs that tokens come from.
-    bytes_per_step:
-        Bytes that all GPUs of all replicas send in a step over each fabric, dispatch and combine of all layers.
-    traces, tokens:
-        Names of the routing traces, and how many of their tokens were followed; empty and 0: experts are taken to be
-        chosen independently of each other.
-    independent:
-        The same placement under the same loads, if experts were chosen independently; None where this is that.
-    """
-
-    gpus: Mapping[int, float]
-    nodes: Mapping[int, float]
-    domains: Mapping[int, float]
-    bytes_per_step: Mapping[str, float]
-    traces: tuple[str, ...] = ()
-    tokens: int = 0
-    independent: TokenTraffic | None = None
-
-    @property
-    def gpus_per_token(self) -> float:
-        """Mean over layers of the GPUs that a token needs."""
-        return mean_of(self.gpus.values())
-
-    @property
-    def nodes_per_token(self) -> float:
-        """Mean over layers of the nodes that a token needs."""
-        return mean_of(self.nodes.values())
-
-    @property
-    def domains_per_token(self) -> float:
-        """Mean over layers of the scale-up domains that a token needs."""
-        return mean_of(self.domains.values())
-
-
-class LayerTrafficData(TypedDict):
+class LayerTraffic:
     """Where the tokens of a layer go.
 
     Attributes
     ----------
     gpus_per_token, nodes_per_token, domains_per_token:
-        How many of each a token needs, on average.
+        GPUs, nodes and scale-up domains that the experts of a token lie on: the mean over tokens, traces (without
+        any, loads) and the GPUs that tokens come from.
     """
 
     gpus_per_token: float
@@ -73,48 +32,28 @@ class LayerTrafficData(TypedDict):
     domains_per_token: float
 
 
-class TokenTrafficData(LayerTrafficData):
-    """Where tokens go, as routing traces have it; means over MoE layers.
+@dataclass(frozen=True)
+class TokenTraffic(LayerTraffic):
+    """Demand of the tokens of a step, and the resulting link traffic; means over MoE layers.
 
     Attributes
     ----------
-    routing, tokens:
-        Names of the traces, and the tokens in them.
     bytes_per_step:
-        Bytes that all GPUs send in a step, by fabric.
+        Bytes that all GPUs of all replicas send in a step over each fabric, dispatch and combine of all layers.
     layers:
-        By id of the layer.
+        By absolute id of the layer.
+    routing, tokens:
+        Names of the routing traces, and how many of their tokens were followed; empty and 0: experts are taken to be
+        chosen independently of each other.
     independent:
-        The same if tokens chose experts independently of each other.
+        The same placement under the same loads, if experts were chosen independently; null where this is that.
     """
 
-    routing: list[str]
-    tokens: int
     bytes_per_step: dict[str, float]
-    layers: dict[str, LayerTrafficData]
-    independent: TokenTrafficData | None
-
-
-def traffic_to_dict(traffic: TokenTraffic) -> TokenTrafficData:
-    """Return JSON-able figures: means over layers, those of each layer by its id, bytes of a step by fabric."""
-    layers: dict[str, LayerTrafficData] = {
-        str(layer): {
-            "gpus_per_token": traffic.gpus[layer],
-            "nodes_per_token": traffic.nodes[layer],
-            "domains_per_token": traffic.domains[layer],
-        }
-        for layer in traffic.gpus
-    }
-    return {
-        "routing": list(traffic.traces),
-        "tokens": traffic.tokens,
-        "gpus_per_token": traffic.gpus_per_token,
-        "nodes_per_token": traffic.nodes_per_token,
-        "domains_per_token": traffic.domains_per_token,
-        "bytes_per_step": dict(traffic.bytes_per_step),
-        "layers": layers,
-        "independent": None if traffic.independent is None else traffic_to_dict(traffic.independent),
-    }
+    layers: dict[str, LayerTraffic]
+    routing: list[str] = field(default_factory=list)
+    tokens: int = 0
+    independent: TokenTraffic | None = None
 
 
 def token_traffic(
@@ -141,7 +80,7 @@ def token_traffic(
     if not tokens:
         return found
     independent = _traffic(deployment, layout, uses, batch, independent=True)
-    return replace(found, traces=traces, tokens=tokens, independent=independent)
+    return replace(found, routing=list(traces), tokens=tokens, independent=independent)
 
 
 def _traffic(
@@ -150,9 +89,7 @@ def _traffic(
     """Return the traffic, ``independent``: as if experts were chosen so, whatever is known of them."""
     moe = deployment.model.moe
     limit = (0, 0) if moe is None else group_limit(moe)
-    gpus: dict[int, float] = {}
-    nodes: dict[int, float] = {}
-    domains: dict[int, float] = {}
+    layers: dict[str, LayerTraffic] = {}
     sent: dict[str, float] = {}
     known: dict[object, dict[str, float]] = {}
     for replica, (stages, row) in enumerate(zip(layout.replicas, uses, strict=True)):
@@ -162,10 +99,9 @@ def _traffic(
                 continue
             use = replace(placed, hits=None) if independent else placed
             if replica == 0:
-                ids = [layer for layer in deployment.model.moe_layers if layer in stage.layers]
-                reached = _reached(deployment, stage, use, limit)
-                for into, values in zip((gpus, nodes, domains), reached, strict=True):
-                    into.update(zip(ids, values.tolist(), strict=True))
+                ids = [str(layer) for layer in deployment.model.moe_layers if layer in stage.layers]
+                reached = np.stack(_reached(deployment, stage, use, limit), axis=1).tolist()
+                layers |= {layer: LayerTraffic(*row) for layer, row in zip(ids, reached, strict=True)}
             if len(stage.gpus) <= layout.tp:  # one attention group has every token on each GPU
                 continue
             sequences = batch * width / len(stage.gpus)
@@ -175,7 +111,8 @@ def _traffic(
                 known[key] = _sent(deployment, stage, use, limit, sequences)
             for fabric, amount in known[key].items():
                 sent[fabric] = sent.get(fabric, 0.0) + amount
-    return TokenTraffic(gpus, nodes, domains, sent)
+    gpus, nodes, domains = (mean_of(places) for places in zip(*map(astuple, layers.values()), strict=True))
+    return TokenTraffic(gpus, nodes, domains, sent, layers)
 
 
 def _reached(
@@ -183,14 +120,12 @@ def _reached(
 ) -> list[Floats]:
     """GPUs, nodes and domains of a token, ``[layers]`` each."""
     if (hits := use.hits) is not None:
-        by_trace = (hits.gpus_per_token, hits.nodes_per_token, hits.domains_per_token)
-        return [values.mean(axis=0) for values in by_trace]
+        return [places.sum(axis=-1).mean(axis=(0, 2)) for places in (hits.gpus, hits.nodes, hits.domains)]
     nodes = deployment.numbered("node")[list(stage.gpus)]
     reached = []
     for place in (np.arange(use.gpus), nodes, deployment.domains(stage)):
-        share = np.stack([use.share[..., place == one].sum(axis=-1) for one in np.unique(place)], axis=-1)
-        chance = replace(use, share=share).token_share(limit)
-        each = chance.sum(axis=-1).mean(axis=0)
+        share = sum_by_place(use.share, numbered(place))
+        each = replace(use, share=share).token_share(limit).sum(axis=-1).mean(axis=0)
         reached.append(np.repeat(each, use.repeats))  # a row may stand for many layers
     return reached
 

@@ -35,22 +35,8 @@ class Volumes:
     received: Floats
 
 
-def require_family(name: str) -> Family:
-    """Return the family called ``name``.
-
-    Raises
-    ------
-    InputError
-        If there is none.
-    """
-    for family in FAMILIES:
-        if name == family:
-            return family
-    raise InputError(f"kernel family {name!r} is not known; choose one of {', '.join(FAMILIES)}.")
-
-
 def alltoall_volumes(
-    family: str, routing: Routing, *, tokens: ArrayLike, ep: ArrayLike, domain_gpus: ArrayLike
+    family: Family, routing: Routing, *, tokens: ArrayLike, ep: ArrayLike, domain_gpus: ArrayLike
 ) -> Volumes:
     """Return the vectors that each GPU sends when all experts are equally loaded.
 
@@ -86,9 +72,8 @@ def alltoall_volumes(
     Raises
     ------
     InputError
-        If the family is not known, or a count is below one.
+        If a count is below one.
     """
-    require_family(family)
     n, d = (np.asarray(value, dtype=np.int64) for value in (ep, domain_gpus))
     t = np.asarray(tokens, dtype=np.float64)
     if (n < 1).any() or (d < 1).any() or not (t >= 0).all():
@@ -147,7 +132,7 @@ def _busiest(received: Floats, sent: Floats) -> Floats:
 
 
 def placed_vectors(
-    family: str,
+    family: Family,
     use: ExpertUse,
     *,
     tokens: float,
@@ -173,13 +158,7 @@ def placed_vectors(
     experts are chosen together (``use.hits``), tokens go where those of the traces go. Loads alone do not say it: a
     token is then taken to use a GPU or a domain with the chance of as many equally loaded experts
     (:meth:`cost.experts.tokens.reach.ExpertUse.token_share`).
-
-    Raises
-    ------
-    InputError
-        If the family is not known.
     """
-    require_family(family)
     index = numbered(domain)
     group = _Group(index, np.bincount(index), float(tokens))
     scenarios = use.share.shape[:2] if use.hits is None else use.hits.gpus.shape[:2]

@@ -136,18 +136,10 @@ def model_rows(
     moe = list(wanted.moe_layers)
     dense = sorted(set(range(wanted.layers)) - set(moe)) if tokens.shape[1] == wanted.layers else []
     rows = moe if dense else list(range(len(moe)))
-    for wrong, layers, problem in (
-        (
-            (tokens[:, dense] > 0).sum(axis=2) > unused,
-            dense,
-            "is dense but has tokens; are they from another model?",
-        ),
-        (
-            ~tokens[:, rows].any(axis=2),
-            moe,
-            "has experts, but all loads are 0; record for longer, or merge windows.",
-        ),
-    ):
+    used, empty = (tokens[:, dense] > 0).sum(axis=2) > unused, ~tokens[:, rows].any(axis=2)
+    of_another = "is dense but has tokens; are they from another model?"
+    unrecorded = "has experts, but all loads are 0; record for longer, or merge windows."
+    for wrong, layers, problem in ((used, dense, of_another), (empty, moe, unrecorded)):
         if wrong.any():
             scenario, row = (int(i) for i in np.argwhere(wrong)[0])
             name = f"scenario {names[scenario]}, " if names else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,9 @@ from cost.experts.traces.routing import RoutingTrace, collect_routing
 from cost.experts.traces.statistics import CoActivation, LoadStatistics, coactivation, load_statistics
 from cost.experts.traces.windows import MOST_WINDOWS, Windows, collect_windows
 from topology.base.errors import InputError
+
+_OF_ONE_EXPERT = 0.5 * (1 + 1e-6)
+"""Share of a layer's tokens above which an expert gets them only if a token has no second one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,23 +39,22 @@ class Description:
     recording: TokenCounts
     windows: Windows
     statistics: LoadStatistics
-    notes: tuple[str, ...]
     trace: TraceDescription | None = None
 
     @property
-    def ids(self) -> Sequence[int]:
+    def by_row(self) -> Sequence[int]:
         """The layer of each row: its id if recorded, else the row number."""
         return self.recording.layer_ids or range(self.recording.rows)
 
     @property
     def layers(self) -> list[int]:
         """The layers with tokens."""
-        return [self.ids[row] for row in self.statistics.rows]
+        return [self.by_row[row] for row in self.statistics.rows]
 
     @property
-    def dense(self) -> list[int]:
+    def layers_without_tokens(self) -> list[int]:
         """Layers without a token in any window."""
-        return [layer for row, layer in enumerate(self.ids) if row not in self.statistics.rows]
+        return [layer for row, layer in enumerate(self.by_row) if row not in self.statistics.rows]
 
     @property
     def tokens(self) -> float | None:
@@ -60,6 +62,18 @@ class Description:
         with np.errstate(over="ignore"):
             tokens = float(self.windows.tokens.sum())
         return tokens if np.isfinite(tokens) else None
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What was done to read it, and an expert with more tokens than routers to several experts can give it."""
+        yield from (*self.recording.notes, *self.windows.notes)
+        shares = self.statistics.over_mean / self.recording.experts
+        row, expert = np.unravel_index(int(shares.argmax()), shares.shape)
+        if shares[row, expert] > _OF_ONE_EXPERT:
+            yield (
+                f"expert {expert} has {shares[row, expert]:.1%} of the tokens of layer {self.layers[row]}: more than "
+                "1/2 is impossible where each token chooses several experts"
+            )
 
 
 def describe(text: str, on_progress: Callable[[str, float], None] | None) -> Description | TraceDescription:
@@ -71,18 +85,17 @@ def describe(text: str, on_progress: Callable[[str, float], None] | None) -> Des
         If it cannot be read, or holds no tokens.
     """
     if is_generator(text):
-        raise InputError(f"{text}is a load generator, not a recording; give a file.")
+        raise InputError(f"{text} is a load generator, not a recording; give a file.")
     if is_routing(text):
         return _describe_trace(text, on_progress)
     recording = open_counts(text)
-    found = collect_windows(recording, MOST_WINDOWS, on_progress)
+    windows = collect_windows(recording, MOST_WINDOWS, on_progress)
     trace = _describe_trace(text, on_progress) if recording.per_token else None
-    notes = (*recording.notes, *found.notes)
-    return Description(recording, found, load_statistics(found.tokens), notes, trace)
+    return Description(recording, windows, load_statistics(windows.tokens), trace)
 
 
 def _describe_trace(text: str, on_progress: Callable[[str, float], None] | None) -> TraceDescription:
-    source = open_routing(text, None)
+    source = open_routing(text)
     trace = collect_routing(source, None, on_progress)
     statistics = load_statistics(trace.counts[None].astype(np.float64))
     return TraceDescription(source.kind, trace, coactivation(trace), statistics)

@@ -35,8 +35,6 @@ class RoutedTokens:
         Yields runs of tokens in order, integers ``[some tokens, rows, k]``: ids of logical experts, -1 for none.
     experts:
         Logical experts where the file says them; else None.
-    one_layer:
-        It has no axis of layers.
     """
 
     path: str
@@ -46,13 +44,12 @@ class RoutedTokens:
     k: int
     pieces: Callable[[], Iterator[NDArray[Any]]]
     experts: int | None = None
-    one_layer: bool = False
     notes: tuple[str, ...] = ()
 
     @property
     def shape(self) -> list[int]:
-        """Tokens, layers, choices; of a file of one layer without the layers."""
-        return [self.tokens, *([] if self.one_layer else [self.rows]), self.k]
+        """Tokens, layers, choices."""
+        return [self.tokens, self.rows, self.k]
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,11 +150,11 @@ class _Collected:
 
     source: RoutedTokens
     experts: int | None
+    counts: NDArray[np.int64]
     done: int = 0
     empty: int = 0
     zeros: int = 0
     sample: list[NDArray[np.int16]] = field(default_factory=list)
-    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
 
     def add(self, piece: NDArray[Any]) -> None:
         source = self.source
@@ -169,7 +166,12 @@ class _Collected:
             self.zeros += int(unwritten.sum())
             piece = np.where(unwritten[..., None], _NONE, piece)
         self._check(piece)
-        self._count(piece)
+        most = max(int(piece.max(initial=_NONE)) + 1, self.counts.shape[1])
+        # a column before the first expert takes the choices that were not used
+        cell = piece + (np.arange(source.rows, dtype=np.int64) * (most + 1) + 1)[:, None]
+        found = np.bincount(cell.ravel(), minlength=source.rows * (most + 1)).reshape(source.rows, most + 1)
+        self.counts = np.pad(self.counts, ((0, 0), (0, most - self.counts.shape[1]))) + found[:, 1:]
+        self.empty += int((piece < 0).all(axis=(1, 2)).sum())
         kept, first = min(MOST_TOKENS, source.tokens), self.done
         begin, end = (-(-edge * kept // source.tokens) for edge in (first, first + len(piece)))
         at = np.arange(begin, end, dtype=np.int64) * source.tokens // kept - first
@@ -179,35 +181,17 @@ class _Collected:
     def _check(self, piece: NDArray[Any]) -> None:
         """Reject ids that cannot be, and an expert that a token has twice."""
         limit = self.experts or MOST_EXPERTS
-        if piece.size and not (piece.min() >= _NONE and piece.max() < limit):
-            where, expert = self._first((piece < _NONE) | (piece >= limit), piece)
-            has = f"the model has experts 0..{limit - 1}" if self.experts else f"ids below {limit:,} are read"
-            raise InputError(f"{where}: expert {expert}, but {has} (-1: an unused choice).")
-        twice, ordered = repeated_ids(piece)
-        if twice.any():
-            where, expert = self._first(twice, ordered)
-            raise InputError(
-                f"{where}: expert {expert} twice; a token uses an expert only once. Are these expert ids?"
-            )
+        has = f"the model has experts 0..{limit - 1}" if self.experts else f"ids below {limit:,} are read"
+        self._refuse((piece < _NONE) | (piece >= limit), piece, f", but {has} (-1: an unused choice).")
+        once = " twice; a token uses an expert only once. Are these expert ids?"
+        self._refuse(*repeated_ids(piece), once)
 
-    def _first(self, wrong: NDArray[np.bool_], piece: NDArray[Any]) -> tuple[str, int]:
-        """Return the place of the first wrong choice, and its expert."""
-        token, row, choice = (int(i) for i in np.argwhere(wrong)[0])
-        layer = "" if self.source.one_layer else f", layer row {row}"
-        return f"{self.source.path}: token {self.done + token}{layer}", int(piece[token, row, choice])
-
-    def _count(self, piece: NDArray[Any]) -> None:
-        rows = self.source.rows
-        most = max(int(piece.max()) + 1 if piece.size else 0, self.counts.shape[1], self.experts or 0)
-        if most > self.counts.shape[1] or not len(self.counts):
-            self.counts = np.pad(
-                self.counts, ((0, rows - len(self.counts)), (0, most - self.counts.shape[1]))
-            )
-        # a column before the first expert takes the choices that were not used
-        cell = piece + (np.arange(rows, dtype=np.int64) * (most + 1) + 1)[:, None]
-        found = np.bincount(cell.ravel(), minlength=rows * (most + 1))
-        self.counts += found.reshape(rows, most + 1)[:, 1:]
-        self.empty += int((piece < 0).all(axis=(1, 2)).sum())
+    def _refuse(self, wrong: NDArray[np.bool_], piece: NDArray[Any], problem: str) -> None:
+        """Refuse the first of the choices that are wrong."""
+        if wrong.any():
+            token, row, choice = (int(i) for i in np.argwhere(wrong)[0])
+            where = f"{self.source.path}: token {self.done + token}, layer row {row}"
+            raise InputError(f"{where}: expert {int(piece[token, row, choice])}{problem}")
 
 
 def collect_routing(
@@ -234,7 +218,8 @@ def collect_routing(
         raise InputError(f"{source.path}: has shape {source.shape}, without any token choices.")
     if wanted is not None:
         _require_fit(source, wanted)
-    found = _Collected(source, wanted.experts if wanted else source.experts)
+    experts = wanted.experts if wanted else source.experts
+    found = _Collected(source, experts, np.zeros((source.rows, experts or 0), dtype=np.int64))
     for piece in source.pieces():
         found.add(piece)
         if on_progress:
@@ -271,7 +256,7 @@ def _require_fit(source: RoutedTokens, wanted: Wanted) -> None:
     found = ""
     if wanted.top_k is not None and source.k != wanted.top_k:
         found = plural(source.k, "choice") + " of a token"
-    elif not source.one_layer and source.rows not in {1, moe, wanted.layers}:
+    elif source.rows not in {1, moe, wanted.layers}:
         found = plural(source.rows, "layer")
     elif source.experts is not None and source.experts != wanted.experts:
         found = plural(source.experts, "expert")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain, pairwise
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,15 +61,14 @@ def load_statistics(tokens: Floats) -> LoadStatistics:
     scale = np.where(largest < largest.max() * _FAR_BELOW, largest, largest.max())
     over_mean = (tokens[:, rows] / scale[:, None]).sum(axis=0)
     over_mean /= over_mean.mean(axis=1, keepdims=True)
-    drifts = [_drift(a, b) for a, b in zip(tokens[:-1, rows], tokens[1:, rows], strict=True)]
-    both = [drift for drift in drifts if drift is not None]
+    windows = list(tokens[:, rows])
     return LoadStatistics(
         tuple(int(row) for row in rows),
         over_mean,
         over_mean.max(axis=1),
         over_mean.std(axis=1),
-        _averaged(both) if both else None,
-        _drift(tokens[0, rows], tokens[-1, rows]) if len(tokens) > 1 else None,
+        _drift(pairwise(windows)),
+        _drift([(windows[0], windows[-1])] * (len(windows) > 1)),
     )
 
 
@@ -103,26 +105,26 @@ def _shares(loads: Floats) -> Floats:
     return shares
 
 
-def _drift(a: Floats, b: Floats) -> Drift | None:
-    """Compare two windows ``[rows, experts]`` over the rows where both have tokens; None where there are none."""
-    both = a.any(axis=1) & b.any(axis=1)
-    if not both.any():
+def _drift(pairs: Iterable[tuple[Floats, Floats]]) -> Drift | None:
+    """Compare windows ``[rows, experts]`` over the rows where both have tokens; None where there are none."""
+    found = []
+    for whole in pairs:
+        both = whole[0].any(axis=1) & whole[1].any(axis=1)
+        if both.any():
+            a, b = (window[both] for window in whole)
+            centred = [_shares(window) - 1 / window.shape[1] for window in (a, b)]
+            norms = np.sqrt((centred[0] ** 2).sum(axis=1) * (centred[1] ** 2).sum(axis=1))
+            spread = norms > 0  # even loads correlate with nothing
+            products = (centred[0] * centred[1]).sum(axis=1)[spread] / norms[spread]
+            correlation = [float(products.mean())] if spread.any() else []
+            found.append((float(distance(a, b).mean()), float(chance_distance(a, b).mean()), correlation))
+    if not found:
         return None
-    a, b = a[both], b[both]
-    by_chance = chance_distance(a, b)
-    centred = [_shares(x) - 1 / x.shape[1] for x in (a, b)]
-    norms = np.sqrt((centred[0] ** 2).sum(axis=1) * (centred[1] ** 2).sum(axis=1))
-    spread = norms > 0  # even loads correlate with nothing
-    products = (centred[0] * centred[1]).sum(axis=1)[spread] / norms[spread]
-    correlation = float(products.mean()) if spread.any() else None
-    return Drift(float(distance(a, b).mean()), float(by_chance.mean()), correlation)
-
-
-def _averaged(drifts: list[Drift]) -> Drift:
-    known = [drift.correlation for drift in drifts if drift.correlation is not None]
+    moved, by_chance, correlations = zip(*found, strict=True)
+    known = [*chain(*correlations)]
     return Drift(
-        math.fsum(drift.moved_share for drift in drifts) / len(drifts),
-        math.fsum(drift.by_chance_share for drift in drifts) / len(drifts),
+        math.fsum(moved) / len(moved),
+        math.fsum(by_chance) / len(by_chance),
         math.fsum(known) / len(known) if known else None,
     )
 
@@ -183,16 +185,18 @@ def coactivation(trace: RoutingTrace) -> CoActivation:
     """Return how far ``trace`` is from independent choices, from an even sample of at most 16,384 tokens."""
     sample = trace.sample(SAMPLE)
     layers = 1 if trace.repeated else trace.layers  # one layer that stands for all
-    within = []
+    found = []
     for layer in range(layers):
         observed = _pairs(sample.choices[layer], trace.experts)
         if observed.any():
-            within.append((layer, *_distance(observed, _independent(observed))))
-    return CoActivation(
-        _dependence(within),
-        {parts: _parts(sample, layers, parts) for parts in DOMAINS if parts < trace.experts},
-        sample.kept,
-    )
+            found.append((*_distance(observed, _independent(observed)), layer))
+    within = None
+    if found:
+        dependent, by_chance, _ = np.array(found).mean(axis=0).tolist()
+        worst, _, layer = max(found, key=itemgetter(0))
+        within = Dependence(dependent, by_chance, worst, layer)
+    domains = {parts: _parts(sample, layers, parts) for parts in DOMAINS if parts < trace.experts}
+    return CoActivation(within, domains, sample.kept)
 
 
 def _pairs(chosen: NDArray[np.int16], experts: int) -> Floats:
@@ -227,14 +231,6 @@ def _distance(observed: Floats, expected: Floats) -> tuple[float, float]:
     whole = np.floor(mean)
     chance = 2 * np.exp((whole + 1) * np.log(mean) - mean - gammaln(whole + 1))
     return float(np.abs(observed - expected).sum() / (2 * total)), float(chance.sum() / (2 * total))
-
-
-def _dependence(found: list[tuple[int, float, float]]) -> Dependence | None:
-    if not found:
-        return None
-    worst = max(found, key=lambda one: one[1])
-    distance, chance = (float(np.mean([one[at] for one in found])) for at in (1, 2))
-    return Dependence(distance, chance, worst[1], worst[0])
 
 
 def _parts(sample: RoutingTrace, layers: int, parts: int) -> tuple[float, float]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.experts.traces.counts import TokenCounts, Wanted, experts_of_map, of_array, to_experts
+from cost.experts.traces.windows import MOST_CELLS
 from topology.base.errors import InputError
 from topology.base.reading import parse_json
 from topology.base.table import Table
@@ -56,13 +58,13 @@ def _parse(text: bytes, where: str) -> Any:
     return parse_json(decoded, where)
 
 
-def numbers(path: str, what: str, value: object, needs: str = "") -> NDArray[Any]:
+def numbers(path: str, what: str, value: object) -> NDArray[Any]:
     """Return nested lists of numbers as an array."""
     _only_numbers(path, what, value)
     try:
         values = np.asarray(value)
     except (ValueError, OverflowError):
-        raise InputError(f"{path}: {what} has rows of unequal length{needs}.") from None
+        raise InputError(f"{path}: {what} has rows of unequal length.") from None
     if values.dtype == object:  # whole numbers beyond 64 bits
         raise InputError(f"{path}: {what} holds numbers too large for a count of tokens.")
     return values
@@ -86,8 +88,7 @@ def read_json(path: Path, wanted: Wanted | None) -> TokenCounts:
         raise InputError(
             f'{path}: has no key "logical_count", as SGLang writes it: {{"logical_count": [[...]]}}.'
         )
-    needs = f"; the model needs {wanted.words}" if wanted else ""
-    values = numbers(str(path), "logical_count", data["logical_count"], needs)
+    values = numbers(str(path), "logical_count", data["logical_count"])
     return of_array(str(path), "SGLang JSON", values, wanted)
 
 
@@ -137,37 +138,55 @@ def _stats(path: Path, others: Counter[str]) -> Iterator[tuple[str, object, NDAr
         yield where, record.get("step"), tables[0], tables[1]
 
 
-def read_csv(path: Path, wanted: Wanted | None) -> TokenCounts:
-    """Read a table with the columns scenario, layer, expert, tokens; a scenario is a window, in order of appearance.
+def read_tables(
+    files: Sequence[Path], columns: Sequence[str], wanted: Wanted | None
+) -> tuple[tuple[str, ...], tuple[int, ...], NDArray[np.float64]]:
+    """Return scenarios, layers and counts ``[scenarios, layers, experts]`` of CSV files, NaN where a cell is absent.
 
+    ``columns`` are the names of those of layer, expert and count; before them that of scenarios, or each file is one.
     Without a model, experts are those up to the highest that is there.
     """
-    name = str(path)
-    _require_short(path, "an .npy, which is read in pieces")
-    table = Table.read(path)
-    for column in _COLUMNS:
-        if table.header.count(column) > 1:
-            raise InputError(f"{name}: duplicate column {column}; give {', '.join(_COLUMNS)} once each.")
+    *labels, of_layer, of_expert, of_count = columns
     cells: dict[tuple[str, int, int], float] = {}
-    for row in table.rows(_COLUMNS):
-        key = row.text("scenario"), row.count("layer", None), row.count("expert", None)
-        if wanted and key[2] >= wanted.experts:
-            row.fail("expert", f"expert {key[2]}, but the model has 0..{wanted.experts - 1}.")
-        if key in cells:
-            row.fail("expert", f"duplicate cell: scenario {key[0]!r}, layer {key[1]}, expert {key[2]}.")
-        cells[key] = row.number("tokens", None, most=math.inf)
+    for path in files:
+        _require_short(path, "an .npy, which is read in pieces")
+        table = Table.read(path)
+        for column in columns:
+            if table.header.count(column) > 1:
+                raise InputError(f"{path}: duplicate column {column}; give {', '.join(columns)} once each.")
+        for row in table.rows(columns):
+            scenario = row.text(labels[0]) if labels else str(path)
+            key = scenario, row.count(of_layer, None), row.count(of_expert, None)
+            if wanted and key[2] >= wanted.experts:
+                row.fail(of_expert, f"expert {key[2]}, but the model has 0..{wanted.experts - 1}.")
+            if key in cells:
+                row.fail(of_expert, f"duplicate cell: scenario {key[0]!r}, layer {key[1]}, expert {key[2]}.")
+            cells[key] = row.number(of_count, None, most=math.inf)
     if not cells:
-        raise InputError(f"{name}: has a header but no loads.")
+        raise InputError(f"{files[0]}: has a header but no loads.")
     scenarios = tuple(dict.fromkeys(scenario for scenario, _, _ in cells))
     layers = tuple(sorted({layer for _, layer, _ in cells}))
     experts = wanted.experts if wanted else max(expert for _, _, expert in cells) + 1
-    flat = []
-    for key in ((s, layer, e) for s in scenarios for layer in layers for e in range(experts)):
-        if key not in cells:  # before room is made for the highest expert named
-            raise InputError(
-                f"{name}: scenario {key[0]!r}, layer {key[1]}, expert {key[2]} is absent; "
-                "write 0 where no token went."
-            )
-        flat.append(cells[key])
-    counts = np.array(flat).reshape(len(scenarios), len(layers), experts)
-    return TokenCounts(name, "CSV table", *counts.shape, lambda: iter([counts]), layers, scenarios)
+    shape = len(scenarios), len(layers), experts
+    if math.prod(shape) > MOST_CELLS:  # before room is made for the highest expert named
+        raise InputError(
+            f"{files[0]}: {list(shape)} scenarios, layers and experts are too many; are these their ids?"
+        )
+    counts = np.full(shape, np.nan)
+    at, row_of = ({name: i for i, name in enumerate(names)} for names in (scenarios, layers))
+    for (scenario, layer, expert), count in cells.items():
+        counts[at[scenario], row_of[layer], expert] = count
+    return scenarios, layers, counts
+
+
+def read_csv(path: Path, wanted: Wanted | None) -> TokenCounts:
+    """Read a table with the columns scenario, layer, expert, tokens; a scenario is a window, in order of appearance.
+
+    Every cell must be there.
+    """
+    scenarios, layers, counts = read_tables([path], _COLUMNS, wanted)
+    for window, row, expert in np.argwhere(np.isnan(counts)):
+        where = f"scenario {scenarios[window]!r}, layer {layers[row]}, expert {expert}"
+        raise InputError(f"{path}: {where} is absent; write 0 where no token went.")
+    found = of_array(str(path), "CSV table", counts, wanted)
+    return replace(found, layer_ids=layers, names=scenarios)

@@ -74,64 +74,28 @@ def load_torch_file(path: Path) -> Any:
                     f"{path}: torch format before version 1.6; load it with torch and save it again with torch.save."
                 )
         with zipfile.ZipFile(path) as archive:
-            return _load(_Archive(path, archive))
+            return _Unpickler(path, archive).load()
     except (*_BROKEN, OSError) as error:
         if isinstance(error, OSError) and error.filename is not None:  # not there, or not ours to read
             raise
         raise InputError(f"{path}: not a complete .pt file from torch.save ({one_line(error)}).") from error
 
 
-class _Archive:
-    """The members of the zip archive, mapped."""
-
-    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
-        self.path = path
-        self._members = {member.filename: member for member in archive.infolist()}
-        roots = [name.removesuffix("data.pkl") for name in self._members if name.endswith("/data.pkl")]
-        if len(roots) != 1 or any(member.compress_type for member in self._members.values()):
-            raise self.refused("a zip archive, but not one that torch.save wrote")
-        self._root = roots[0]
-        self._bytes = np.memmap(path, np.uint8, "r")
-        self.pickle = archive.read(self._root + "data.pkl")
-        named = self._root + "byteorder"
-        self.order: Literal["<", ">"] = (
-            ">" if named in self._members and archive.read(named) == b"big" else "<"
-        )
-
-    def member(self, name: str) -> NDArray[np.uint8]:
-        """Return the bytes of a member, still in the file."""
-        name = self._root + name
-        member = self._members.get(name)
-        if member is None:
-            raise self.refused(f"its member {name[:80]!r} is missing")
-        start = member.header_offset + _LOCAL_HEADER.size
-        signature, names, extra = _LOCAL_HEADER.unpack(self._bytes[member.header_offset : start].tobytes())
-        start += names + extra
-        if signature != b"PK\3\4" or member.flag_bits & 1 or start + member.file_size > len(self._bytes):
-            raise self.refused(f"its member {name[:80]!r} is broken or encrypted")
-        return np.asarray(self._bytes[start : start + member.file_size])
-
-    def refused(self, problem: str) -> InputError:
-        """Return the error that says so."""
-        return InputError(f"{self.path}: {problem}; none of its code was executed.")
-
-
-def _load(archive: _Archive) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # a text with an odd escape
-        for opcode, argument, _ in pickletools.genops(archive.pickle):  # checks lengths, and builds nothing
-            # the unpickler makes room for as many objects as the largest index says
-            if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(archive.pickle):
-                raise archive.refused(f"its pickle keeps an object under {argument}, beyond its length")
-    return _Unpickler(archive).load()
-
-
 class _Unpickler(pickle.Unpickler):
     """Builds dictionaries and tensors; whatever else a pickle names is refused, and nothing is imported."""
 
-    def __init__(self, archive: _Archive) -> None:
-        super().__init__(io.BytesIO(archive.pickle))
-        self._archive = archive
+    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
+        self._path = path
+        self._members = {member.filename: member for member in archive.infolist()}
+        roots = [name.removesuffix("data.pkl") for name in self._members if name.endswith("/data.pkl")]
+        if len(roots) != 1 or any(member.compress_type for member in self._members.values()):
+            raise self._refused("a zip archive, but not one that torch.save wrote")
+        self._root = roots[0]
+        self._bytes = np.memmap(path, np.uint8, "r")
+        named = self._root + "byteorder"
+        self._order: Literal["<", ">"] = (
+            ">" if named in self._members and archive.read(named) == b"big" else "<"
+        )
         self._functions: dict[tuple[str, str], Callable[..., Any]] = {
             ("collections", "OrderedDict"): lambda *_: {},
             ("torch", "Size"): lambda shape: shape,
@@ -141,6 +105,30 @@ class _Unpickler(pickle.Unpickler):
                 self._typed(storage, given[5]), *given[:3]
             ),
         }
+        pickled = archive.read(self._root + "data.pkl")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # a text with an odd escape
+            for opcode, argument, _ in pickletools.genops(pickled):  # checks lengths, and builds nothing
+                # the unpickler makes room for as many objects as the largest index says
+                if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(pickled):
+                    raise self._refused(f"its pickle keeps an object under {argument}, beyond its length")
+        super().__init__(io.BytesIO(pickled))
+
+    def _member(self, name: str) -> NDArray[np.uint8]:
+        """Return the bytes of a member, still in the file."""
+        name = self._root + name
+        member = self._members.get(name)
+        if member is None:
+            raise self._refused(f"its member {name[:80]!r} is missing")
+        start = member.header_offset + _LOCAL_HEADER.size
+        signature, names, extra = _LOCAL_HEADER.unpack(self._bytes[member.header_offset : start].tobytes())
+        start += names + extra
+        if signature != b"PK\3\4" or member.flag_bits & 1 or start + member.file_size > len(self._bytes):
+            raise self._refused(f"its member {name[:80]!r} is broken or encrypted")
+        return np.asarray(self._bytes[start : start + member.file_size])
+
+    def _refused(self, problem: str) -> InputError:
+        return InputError(f"{self._path}: {problem}; none of its code was executed.")
 
     def find_class(self, module: str, name: str) -> Any:
         """Return what builds the value that a pickle names: a function of this module, or the name of a type."""
@@ -150,42 +138,43 @@ class _Unpickler(pickle.Unpickler):
             return name
         if function := self._functions.get((module, name)):
             return function
-        raise self._archive.refused(f"its pickle names {module}.{name}"[:120] + ", which is not a tensor")
+        raise self._refused(f"its pickle names {module}.{name}"[:120] + ", which is not a tensor")
 
     def persistent_load(self, pid: Any) -> _Storage:
         """Return a storage, ``("storage", type, key, device, elements)``."""
         match pid:
             case ("storage", str(dtype), str(key), _, int(elements)) if dtype in _STORAGES.values():
-                data = self._archive.member(f"data/{key}")
+                data = self._member(f"data/{key}")
                 number = np.dtype("uint16" if dtype == "bfloat16" else dtype)
                 if elements * number.itemsize > len(data):
-                    raise self._archive.refused(
+                    raise self._refused(
                         f"storage {key[:20]!r} has {len(data):,} bytes of {elements:,} elements"
                     )
-                whole = data[: len(data) // number.itemsize * number.itemsize]
-                return _Storage(whole.view(number.newbyteorder(self._archive.order)), dtype)
-        raise self._archive.refused("its pickle refers to an object that is not a storage")
+                return _Storage(self._numbers(data, number), dtype)
+        raise self._refused("its pickle refers to an object that is not a storage")
 
     def _typed(self, storage: _Storage, dtype: str) -> _Storage:
         """Return the elements of a storage of bytes."""
         if storage.dtype != "uint8" or dtype not in _UNSIGNED:
-            raise self._archive.refused(f"a tensor in it is {dtype} over {storage.dtype}"[:120])
-        number = np.dtype(dtype).newbyteorder(self._archive.order)
-        whole = storage.values[: len(storage.values) // number.itemsize * number.itemsize]
-        return _Storage(whole.view(number), dtype)
+            raise self._refused(f"a tensor in it is {dtype} over {storage.dtype}"[:120])
+        return _Storage(self._numbers(storage.values, np.dtype(dtype)), dtype)
+
+    def _numbers(self, data: NDArray[Any], number: np.dtype[Any]) -> NDArray[Any]:
+        whole = data[: len(data) // number.itemsize * number.itemsize]
+        return whole.view(number.newbyteorder(self._order))
 
     def _tensor(self, storage: _Storage, first: int, shape: Any, strides: Any) -> Any:
         """Return a view of a storage; shape, strides and first element count elements."""
         elements, size = len(storage.values), math.prod(shape)
         if len(shape) != len(strides) or any(type(n) is not int or n < 0 for n in (first, *shape, *strides)):
-            raise self._archive.refused(
+            raise self._refused(
                 f"a tensor in it has an impossible shape or stride ({shape}, {strides})"[:120]
             )
         last = first + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
         if not size:
             return np.zeros(shape, storage.values.dtype)
         if last >= elements or size > max(elements, _REPEATED):
-            raise self._archive.refused(
+            raise self._refused(
                 f"a tensor {list(shape)} in it needs more than the {elements:,} elements of its storage"
             )
         steps = [stride * storage.values.itemsize for stride in strides]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import os
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +23,6 @@ _TYPES |= {f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)}
 _MOST_HEADER = 100_000_000
 """Bytes of a header that its format allows."""
 
-Keys = dict[tuple[int, int], str]
-"""The names of a rank's arrays by iteration and layer."""
-
 
 def is_statistics(path: Path) -> bool:
     """Return whether a folder holds such statistics, whole or not."""
@@ -45,13 +39,12 @@ def read_statistics(path: Path, wanted: Wanted | None) -> TokenCounts:
     }
     if not files:
         raise InputError(f"{path}: has no rank0.safetensors; give the folder of EXPERT_STATISTIC_PATH.")
-    keys: dict[int, Keys] = {}
+    ranks: dict[int, dict[tuple[int, int], NDArray[Any]]] = {}
     for rank in sorted(files):
-        keys[rank], experts = _keys(files[rank], experts, wanted)
-    pairs = {pair for own in keys.values() for pair in own}
-    iterations, layers = sorted({i for i, _ in pairs}), sorted({layer for _, layer in pairs})
-    count = experts or 0
-    recorded = {rank: len(own) for rank, own in keys.items()}
+        ranks[rank] = _counts(files[rank], experts, wanted)
+        experts = len(next(iter(ranks[rank].values())))
+    iterations, layers = (sorted({pair[at] for own in ranks.values() for pair in own}) for at in (0, 1))
+    recorded = {rank: len(own) for rank, own in ranks.items()}
     notes = rank_notes(recorded, len(iterations) * len(layers), "layers or iterations")
     if iterations[-1] - iterations[0] + 1 != len(iterations):
         span = f"{iterations[0]} to {iterations[-1]}"
@@ -62,29 +55,19 @@ def read_statistics(path: Path, wanted: Wanted | None) -> TokenCounts:
         notes.append(
             "rank*_raw.safetensors (the experts of each token) not read, since the counts are equivalent"
         )
+    shape = (len(iterations), len(layers), experts or 0)
 
     def pieces() -> Iterator[NDArray[np.float64]]:
-        with ExitStack() as stack:
-            problem = "changed or broken while it was read"
-            opened = [(stack.enter_context(_opened(files[rank], problem)), own) for rank, own in keys.items()]
-            for iteration in iterations:
-                table = np.zeros((1, len(layers), count))
-                for arrays, own in opened:
-                    for row, layer in enumerate(layers):
-                        if (key := own.get((iteration, layer))) is not None:
-                            table[0, row] += arrays.read(key)
-                yield table
+        for iteration in iterations:
+            table = np.zeros((1, *shape[1:]))
+            for row, layer in enumerate(layers):
+                for own in ranks.values():
+                    table[0, row] += own.get((iteration, layer), 0)
+            yield table
 
+    names = tuple(f"iteration {i}" for i in iterations)
     return TokenCounts(
-        str(path),
-        "TensorRT-LLM statistics",
-        len(iterations),
-        len(layers),
-        count,
-        pieces,
-        tuple(layers),
-        tuple(f"iteration {i}" for i in iterations),
-        tuple(notes),
+        str(path), "TensorRT-LLM statistics", *shape, pieces, tuple(layers), names, tuple(notes)
     )
 
 
@@ -100,62 +83,46 @@ def _experts(path: Path) -> int | None:
     return experts
 
 
-class _Arrays:
-    """The arrays of a safetensors file: the length of its header, the header in JSON, and the data.
-
-    https://huggingface.co/docs/safetensors#format
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, size = file, os.fstat(file.fileno()).st_size
-        length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > min(size - 8, _MOST_HEADER):
-            raise ValueError("its header is cut")
-        self.start = 8 + length
-        self.header: dict[str, Any] = parse_json(file.read(length).decode(), "header")
-        self.header.pop("__metadata__", None)
-        for key, entry in self.header.items():
-            begin, end = entry["data_offsets"]
-            kind, count = _TYPES.get(entry["dtype"]), math.prod(entry["shape"])
-            if not 0 <= begin <= end <= size - self.start:
-                raise ValueError(f"the data of {key} are beyond its end")
-            if kind and end - begin != count * np.dtype(kind).itemsize:
-                raise ValueError(f"the data of {key} are not as long as its shape says")
-
-    def read(self, key: str) -> NDArray[Any]:
-        """Return an array of one dimension."""
-        entry = self.header[key]
-        begin, end = entry["data_offsets"]
-        self.file.seek(self.start + begin)
-        return np.frombuffer(self.file.read(end - begin), _TYPES[entry["dtype"]])
-
-
-@contextmanager
-def _opened(file: Path, problem: str) -> Iterator[_Arrays]:
-    try:
-        with file.open("rb") as opened:
-            yield _Arrays(opened)
-    except (InputError, OSError, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{file}: {problem} ({one_line(error)}).") from error
-
-
-def _keys(file: Path, experts: int | None, wanted: Wanted | None) -> tuple[Keys, int]:
-    """Return the arrays of a rank and their experts, all of them checked without reading the counts."""
-    with _opened(file, "not a whole safetensors file") as arrays:
-        header = arrays.header
-    found: Keys = {}
-    for key, entry in header.items():
-        kind, shape = entry["dtype"], entry["shape"]
+def _counts(file: Path, experts: int | None, wanted: Wanted | None) -> dict[tuple[int, int], NDArray[Any]]:
+    """Return the counts of a rank by iteration and layer, one or more, checked without reading them."""
+    found: dict[tuple[int, int], NDArray[Any]] = {}
+    for key, array in _arrays(file):
         parts = _KEY.fullmatch(key)
         if parts is None:
             raise InputError(f"{file}: key {key[:40]!r} is not ITERATION_LAYER, as TensorRT-LLM writes.")
-        if kind not in _TYPES or len(shape) != 1 or shape[0] != (experts := experts or shape[0]):
-            raise InputError(f"{file}: {key} is {kind} {shape}, not one count for each of {experts} experts.")
+        if array.ndim != 1 or len(array) != (experts := experts or len(array)):
+            shape = f"{array.dtype} {list(array.shape)}"
+            raise InputError(f"{file}: {key} is {shape}, not one count for each of {experts} experts.")
         if (pair := (int(parts[1]), int(parts[2]))) in found:
             raise InputError(f"{file}: duplicate counts of {key}.")
-        found[pair] = key
+        found[pair] = array
     if not found or not experts:
         raise InputError(f"{file}: contains no counts; was EXPERT_STATISTIC_ITER_RANGE reached?")
     if wanted and experts != wanted.experts:
         raise InputError(f"{file}: counts of {experts} experts; the model has {wanted.experts}.")
-    return found, experts
+    return found
+
+
+def _arrays(file: Path) -> list[tuple[str, NDArray[Any]]]:
+    """Return the arrays of a safetensors file, still in the file."""
+    try:
+        return list(_mapped(np.asarray(np.memmap(file, np.uint8, "r"))))
+    except (InputError, OSError, AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{file}: not a whole safetensors file of numbers ({one_line(error)}).") from error
+
+
+def _mapped(whole: NDArray[np.uint8]) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield arrays by the length of the header, the header in JSON, and the data.
+
+    https://huggingface.co/docs/safetensors#format
+    """
+    length = int.from_bytes(whole[:8].tobytes(), "little")
+    if len(whole) < 8 or length > min(len(whole) - 8, _MOST_HEADER):
+        raise ValueError("its header is cut")
+    header, data = parse_json(whole[8 : 8 + length].tobytes().decode(), "header"), whole[8 + length :]
+    header.pop("__metadata__", None)
+    for key, entry in header.items():
+        begin, end = entry["data_offsets"]
+        if not 0 <= begin <= end <= len(data):
+            raise ValueError(f"the data of {key} are beyond its end")
+        yield key, data[begin:end].view(_TYPES[entry["dtype"]]).reshape(entry["shape"])

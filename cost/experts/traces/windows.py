@@ -15,6 +15,10 @@ from topology.base.units import plural
 MOST_WINDOWS = 32
 """Scenarios of one recording: enough to see a day drift, and a placement for 32 takes seconds, not minutes."""
 
+_ROUNDED = 1e-6
+"""Part of a share by which rounded loads may be above what is possible."""
+_UNEVEN = 1.5
+"""Times the tokens of another layer from which on it is said."""
 MOST_CELLS = 15_000_000
 """Scenarios times MoE layers times experts: 1,010 scenarios of 58 layers with 256 experts."""
 
@@ -23,19 +27,13 @@ MOST_CELLS = 15_000_000
 class Windows:
     """What a recording holds: ``tokens [runs, rows, experts]``, float64, with a name for each run.
 
-    ``total`` windows were there, ``empty`` of them without a token and left out; ``notes`` say so.
+    ``kept`` windows hold tokens, others were left out; ``notes`` say so.
     """
 
     tokens: NDArray[np.float64]
     names: tuple[str, ...]
-    total: int
-    empty: int
+    kept: int
     notes: tuple[str, ...]
-
-    @property
-    def kept(self) -> int:
-        """Windows that hold tokens."""
-        return self.total - self.empty
 
 
 def collect_windows(
@@ -55,19 +53,19 @@ def collect_windows(
     """
     if most < 1:
         raise InputError(f"`windows` {most}: expected 1 or more.")
-    filled = [bool(table.any()) for piece in _checked(recording, on_progress, 0.0) for table in piece]
-    kept = np.flatnonzero(filled)
-    if not kept.size:
-        count = plural(len(filled), "window")
+    tables = (table for piece in _checked(recording, on_progress, 0.0) for table in piece)
+    kept = [window for window, table in enumerate(tables) if table.any()]
+    if not kept:
+        count = plural(recording.windows, "window")
         raise InputError(f"{recording.path}: no tokens in its {count}; record while requests are served.")
-    runs = min(most, kept.size)
+    runs = min(most, len(kept))
     if (cells := runs * recording.rows * recording.experts) > MOST_CELLS:
         fit = MOST_CELLS // (recording.rows * recording.experts)
         raise InputError(
             f"{recording.path}: {runs:,} scenarios of [{recording.rows}, {recording.experts}] are {cells:,} numbers, "
             f"too many to plan for; give `windows` {fit} or fewer."
         )
-    run_of = {int(window): i * runs // kept.size for i, window in enumerate(kept)}
+    run_of = {window: i * runs // len(kept) for i, window in enumerate(kept)}
     tokens = np.zeros((runs, recording.rows, recording.experts))
     tables = (table for piece in _checked(recording, on_progress, 0.5) for table in piece)
     with np.errstate(over="ignore"):
@@ -76,27 +74,37 @@ def collect_windows(
                 tokens[run_of[window]] += table
     if not np.isfinite(tokens).all():
         raise InputError(f"{recording.path}: the sum over its windows is too large for a count of tokens.")
-    names = recording.names or tuple(str(i) for i in range(len(filled)))
     spans: list[list[str]] = [[] for _ in range(runs)]
     for window, run in run_of.items():
-        spans[run].append(names[window])
-    labels = [span[0] if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in spans]
-    total = len(filled)
-    return Windows(tokens, tuple(labels), total, total - kept.size, _notes(total, kept.size, runs))
+        spans[run].append(recording.names[window] if recording.names else str(window))
+    labels = tuple(span[0] if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in spans)
+    notes = (*_notes(recording.windows, len(kept), runs), *_uneven_layers(recording, tokens))
+    return Windows(tokens, labels, len(kept), notes)
 
 
-def _notes(total: int, kept: int, runs: int) -> tuple[str, ...]:
-    notes = []
+def _notes(total: int, kept: int, runs: int) -> Iterator[str]:
     if total > kept:
-        notes.append(f"{total - kept:,} of {total:,} windows dropped (empty)")
+        yield f"{total - kept:,} of {total:,} windows dropped (empty)"
     if kept > runs:
-        sizes = sorted({kept // runs, -(-kept // runs)})
-        each = " or ".join(f"{size:,}" for size in sizes)
-        what = "one scenario" if runs == 1 else f"{runs} scenarios of {each} consecutive ones"
-        notes.append(f"{kept:,} windows merged into {what}")
+        sizes = " or ".join(f"{size:,}" for size in sorted({kept // runs, -(-kept // runs)}))
+        what = "one scenario" if runs == 1 else f"{runs} scenarios of {sizes} consecutive ones"
+        yield f"{kept:,} windows merged into {what}"
     elif kept > 1:
-        notes.append(f"{kept} windows, each a scenario")
-    return tuple(notes)
+        yield f"{kept} windows, each a scenario"
+
+
+def _uneven_layers(recording: TokenCounts, tokens: NDArray[np.float64]) -> Iterator[str]:
+    """Yield a note where a layer has far more tokens than another: each token passes through all of them."""
+    sums = (tokens / tokens.max()).sum(axis=(0, 2))
+    named = dict(zip(recording.layer_ids or range(recording.rows), sums.tolist(), strict=True))
+    named = {layer: total for layer, total in named.items() if total}
+    most, least = max(named, key=named.__getitem__), min(named, key=named.__getitem__)
+    if named[most] >= _UNEVEN * named[least]:
+        word = "layer" if recording.layer_ids else "row"
+        yield (
+            f"{word} {most} has {named[most] / named[least]:.1f}x the tokens of {word} {least}; a token passes "
+            "through every layer, so some were not recorded"
+        )
 
 
 def _checked(
@@ -108,9 +116,7 @@ def _checked(
         for piece in recording.pieces():
             if piece.shape[1:] != (recording.rows, recording.experts):
                 raise InputError(f"{recording.path}: changed while it was read.")
-            with np.errstate(
-                over="ignore"
-            ):  # a wider float that does not fit becomes inf, and is refused as that
+            with np.errstate(over="ignore"):  # a wider float that does not fit becomes inf, refused as that
                 values = piece.astype(np.float64, copy=False)
             bad = ~np.isfinite(values) | (values < 0)
             if bad.any():
@@ -148,7 +154,24 @@ def model_windows(
     found = collect_windows(recording, most, on_progress)
     tokens = found.tokens[:, kept]
     rows, more = model_rows(recording.path, tokens, wanted, found.names)
-    return replace(found, tokens=tokens[:, rows], notes=(*found.notes, *notes, *more))
+    found = replace(found, tokens=tokens[:, rows], notes=(*found.notes, *notes, *more))
+    if wanted.top_k:
+        _require_possible(recording.path, found, wanted.moe_layers, wanted.top_k)
+    return found
+
+
+def _require_possible(path: str, found: Windows, moe_layers: tuple[int, ...], top_k: int) -> None:
+    """Refuse an expert with a larger part of a layer than a router to ``top_k`` different ones can give it."""
+    part = found.tokens / found.tokens.max(axis=2, keepdims=True)  # the sum of loads near 1e308 overflows
+    share = part / part.sum(axis=2, keepdims=True)
+    scenario, row, expert = np.unravel_index(int(share.argmax()), share.shape)
+    largest = float(share[scenario, row, expert])
+    if largest > (1 + _ROUNDED) / top_k:
+        raise InputError(
+            f"{path}: scenario {found.names[scenario]}, layer {moe_layers[row]}, expert {expert} has {largest:.1%} "
+            f"of the choices, but each token chooses {top_k} different experts, so none can have more than 1/{top_k} "
+            f"= {1 / top_k:.1%}. Are these loads of this model? Give its own recording."
+        )
 
 
 def _kept_rows(recording: TokenCounts, wanted: Wanted) -> tuple[list[int], tuple[str, ...]]:

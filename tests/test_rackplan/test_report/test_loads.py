@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,26 @@ def test_files_read_as_they_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert pairs["dependent_share"] == pytest.approx(1 - 4 / 28)
     assert single["dependent_share"] is None
     require_golden("loads", doc)
+
+
+def test_one_file_is_told_as_labels_and_values(run: Run, tmp_path: Path) -> None:
+    """Ids of one byte; an expert with more than half of a layer is impossible where a token chooses several."""
+    np.save(
+        tmp_path / "ids.npy",
+        np.random.default_rng(0).permuted(np.tile(np.arange(8, dtype=np.uint8), (64, 32, 1)), axis=2)[
+            ..., :2
+        ],
+    )
+    said = run("loads", tmp_path / "ids.npy").out
+    assert re.search(r"tokens +64\b", said)
+    assert re.search(r"layers +32\b", said)
+    crowded = np.ones((2, 8))
+    crowded[1, 5] = 21
+    np.save(tmp_path / "crowded.npy", crowded)
+    notes = [note["text"] for note in run("loads", tmp_path / "crowded.npy", "--json").data["notes"]]
+    assert any(
+        "expert 5 has 75.0% of the tokens of layer 1: more than 1/2 is impossible" in text for text in notes
+    )
 
 
 def test_loads_of_python_are_a_document_a_frame_and_a_chart() -> None:

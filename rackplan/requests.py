@@ -1502,10 +1502,16 @@ class TrafficRequest(Set):
         ),
     ]
     pattern: Annotated[str, BeforeValidator(_pattern)] = opt(
-        "all-to-all", "all-to-all, ring, incast, permutation, or a .npy of [gpus, gpus] bytes.", "PATTERN"
+        "all-to-all",
+        "all-to-all, all-reduce, all-gather, reduce-scatter, ring, incast, permutation, zipf:S, or a .npy of "
+        "[gpus, gpus] bytes.",
+        "PATTERN",
     )
     bytes_per_gpu: Text | None = opt(
-        None, 'Total bytes that each GPU sends, also as "64 MB".', "N", default=DEFAULT_BYTES
+        None,
+        'Total bytes that each GPU sends, or the size of a collective, also as "64 MB".',
+        "N",
+        default=DEFAULT_BYTES,
     )
     gpus: Text | None = opt(None, "Only GPUs A to B, counted from 0.", "A-B", default="all")
     matrix: Path | None = opt(

@@ -19,10 +19,11 @@ from topology.base.files import write_whole
 from topology.base.units import amount as parse_amount
 
 if TYPE_CHECKING:
+    from cost.calibration.collectives import Way
     from placement.plan import Plan
     from topology.cluster import Cluster
     from topology.draw import Overlay, TrafficOverlay
-    from topology.routes import Traffic
+    from topology.routes import LinkLoads, Router, Traffic
 
 
 @command(DrawRequest)
@@ -68,7 +69,7 @@ def traffic(request: TrafficRequest, run: Run) -> None:
     """Shows times, bottlenecks, tiers and the busiest links."""
     from rackplan.report.cluster import traffic_doc
     from topology.changes.drained import drained_note
-    from topology.routes import FEW_CLASSES, Router, fair_s, rank_matrix
+    from topology.routes import MOST_CLASSES, Router, fair_s, rank_matrix
     from topology.routes.rank_matrix import SUFFIXES
 
     finish = run.writer("traffic")
@@ -76,22 +77,56 @@ def traffic(request: TrafficRequest, run: Run) -> None:
         wanted = f"a new file that ends in {' or '.join(SUFFIXES)}"
         raise InputError(f"expected {wanted}.", field="matrix", value=request.matrix)
     target, ranks, notes = _ranks(request)
-    sent = traffic_from_options(request.pattern, request.bytes_per_gpu, request.gpus, len(target.gpus), ranks)
     router = Router(target)
-    loads = router.loads(sent)
+    sent, loads, ways = _routed(router, target, request.pattern, request.bytes_per_gpu, request.gpus, ranks)
     note = drained_note(target, sent, loads)
     loads = replace(loads, notes=(*loads.notes, *[note] * bool(note)))
-    most = 0 if request.no_fair else FEW_CLASSES
+    most = 0 if request.no_fair else MOST_CLASSES
     time, budget = None, Budget()
     with progress() as told, budget:
         time = fair_s(router, sent, loads, most_classes=most, progress=told.arrived)
     if request.matrix is not None:
         members = [ranks[rank] for rank in _range(request.gpus, len(ranks))]
-        size = parse_amount(request.bytes_per_gpu or DEFAULT_BYTES, "--bytes-per-gpu")
+        size = _bytes(request.bytes_per_gpu)
         facts = {"cluster": target.name, "gpus": [target.gpus[gpu].id for gpu in members]}
         write_whole(request.matrix, rank_matrix(router, members, size).file(request.matrix.suffix, facts))
-    finish(traffic_doc(target, sent, loads, time, request.matrix), notes=notes)
+    finish(traffic_doc(target, sent, loads, time, ways, request.matrix), notes=notes)
     exit_if_interrupted(budget.interrupted, ": the bound was computed, the fair time was not.")
+
+
+def _routed(
+    router: Router,
+    target: Cluster,
+    pattern: str,
+    bytes_per_gpu: str | None = None,
+    gpus: str | None = None,
+    ranks: Sequence[int] | None = None,
+) -> tuple[Traffic, LinkLoads, list[Way]]:
+    """Return the traffic for the options with its loads; of a collective the fastest way, and all of them."""
+    from cost.calibration.collectives import collective_ways
+    from topology.routes import COLLECTIVES
+
+    if pattern not in COLLECTIVES:
+        sent = traffic_from_options(pattern, bytes_per_gpu, gpus, len(target.gpus), ranks)
+        return sent, router.loads(sent), []
+    ranks = range(len(target.gpus)) if ranks is None else ranks
+    members = [ranks[rank] for rank in _range(gpus, len(ranks))]
+    if len(members) < 2:
+        raise InputError(
+            f"a collective needs at least two GPUs, not {len(members)}.", field="pattern", value=pattern
+        )
+    ways = collective_ways(router, target, pattern, _bytes(bytes_per_gpu), members)
+    return ways[0].traffic, ways[0].loads, ways
+
+
+def _bytes(text: str | None) -> float:
+    """Parse ``--bytes-per-gpu``; None is the default."""
+    from topology.routes.traffic import LEAST_BYTES, MOST_BYTES
+
+    amount = parse_amount(text or DEFAULT_BYTES, "--bytes-per-gpu")
+    if not LEAST_BYTES <= amount <= MOST_BYTES:
+        raise InputError(f"--bytes-per-gpu {text}: must be greater than zero, at most {MOST_BYTES:g}.")
+    return amount
 
 
 def _ranks(request: TrafficRequest) -> tuple[Cluster, Sequence[int], list[str]]:
@@ -116,7 +151,6 @@ def traffic_from_options(
         If they cannot be used.
     """
     from topology.routes import pattern_traffic, read_traffic
-    from topology.routes.traffic import LEAST_BYTES, MOST_BYTES
 
     ranks = range(count) if ranks is None else ranks
     members = [ranks[rank] for rank in _range(gpus, len(ranks))]
@@ -126,11 +160,7 @@ def traffic_from_options(
                 f"--bytes-per-gpu {bytes_per_gpu}: {pattern} already sets the bytes; leave it out."
             )
         return read_traffic(Path(pattern), count, members)
-    text = DEFAULT_BYTES if bytes_per_gpu is None else bytes_per_gpu
-    amount = parse_amount(text, "--bytes-per-gpu")
-    if not LEAST_BYTES <= amount <= MOST_BYTES:
-        raise InputError(f"--bytes-per-gpu {text}: must be greater than zero, at most {MOST_BYTES:g}.")
-    return pattern_traffic(pattern, count, amount, members)
+    return pattern_traffic(pattern, count, _bytes(bytes_per_gpu), members)
 
 
 def _range(text: str | None, count: int) -> range:
@@ -180,11 +210,11 @@ def _whole(cluster: Cluster) -> Cluster:
 def _traffic_overlay(pattern: str, target: Cluster) -> TrafficOverlay:
     """Return the loads of a named pattern, or of a file of bytes; shares of the time do not depend on how many."""
     from topology.draw import TrafficOverlay
-    from topology.routes import FEW_CLASSES, Router, fair_s
+    from topology.routes import MOST_CLASSES, Router, fair_s
 
-    sent, router = traffic_from_options(pattern, None, None, len(target.gpus)), Router(target)
-    loads = router.loads(sent)
-    time = fair_s(router, sent, loads, most_classes=FEW_CLASSES)
+    router = Router(target)
+    sent, loads, _ = _routed(router, target, pattern)
+    time = fair_s(router, sent, loads, most_classes=MOST_CLASSES)
     measured = pattern.lower().endswith(".npy")
     title = Path(pattern).name if measured else f"{pattern}, {DEFAULT_BYTES} from each GPU"
     return TrafficOverlay(loads, title, time.completion_s if time.fair else None)

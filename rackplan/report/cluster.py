@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from cost.calibration.collectives import Way, reached
 from rackplan.report.doc import Chart, Code, Doc, Layer, Note, Picture, Record, Row, Shape, Table
 from rackplan.report.fields import said
 from rackplan.report.shared import SET, set_table
@@ -25,25 +26,44 @@ _METHOD = "Bytes count once per tier, however many links they cross."
 _LINK = "link tier bytes bytes_per_s seconds"
 SENT = Record.of(
     "",
-    "bytes senders completion_s bound_s transfer_s latency_s bytes_per_s_per_gpu scale_up_bytes_ratio "
-    "scale_up_rate_ratio matrix | cluster gpus pattern completion classes",
-    tiles="completion_s bound_s bytes bytes_per_s_per_gpu",
+    "bytes senders completion_s bound_s transfer_s latency_s bytes_per_s_per_gpu reached_bytes_per_s_per_gpu "
+    "reached_s scale_up_bytes_ratio scale_up_rate_ratio matrix | cluster gpus pattern completion classes "
+    "reached_share reached_evidence reached_source",
+    tiles="completion_s bound_s bytes_per_s_per_gpu reached_bytes_per_s_per_gpu",
 )
 BOTTLENECK = Record.of("bottleneck", _LINK, "Bottleneck", most=0)
 BOTTLENECKS = Table.of("bottlenecks", _LINK, "All links that tie", most=0)
 TIERS = Table.of("tiers", "tier bytes seconds completion_share", "Tiers")
 HOT = Table.of("hottest", "link links bytes_per_s bytes seconds | tier", "Hottest links")
+WAYS = Table.of(
+    "ways",
+    "algorithm completion_s bytes_per_s_per_gpu reached_s reached_bytes_per_s_per_gpu",
+    "Ways to do it",
+    most=None,
+)
 TRAFFIC = Shape(
-    "traffic", "Traffic over the links of a cluster.", (SENT, BOTTLENECK, BOTTLENECKS, TIERS, HOT, SET)
+    "traffic", "Traffic over the links of a cluster.", (SENT, BOTTLENECK, BOTTLENECKS, WAYS, TIERS, HOT, SET)
 )
 
 
 def traffic_doc(
-    cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: FairTime | None, matrix: Path | None = None
+    cluster: Cluster,
+    traffic: Traffic,
+    loads: LinkLoads,
+    time: FairTime | None,
+    ways: Sequence[Way] = (),
+    matrix: Path | None = None,
 ) -> Doc:
-    """Return the document of ``rackplan traffic``; ``time`` is None if interrupted, ``matrix`` a file of times."""
+    """Return the document of ``rackplan traffic``.
+
+    ``time`` is None if interrupted; ``ways`` are those of a collective, the one that is told first; ``matrix`` is a
+    file of times.
+    """
     out, fair = cluster.spec.scale_out, time is not None and time.fair
     completion_s = loads.bound_s if time is None else time.completion_s
+    beside = ways[0].reached if ways else reached(cluster, loads)
+    useful = ways[0].bus_bytes if ways else loads.total_bytes / loads.senders
+    reached_s = (completion_s - loads.latency_s) * beside.times + loads.latency_s
     row = SENT.row(
         loads,
         time,
@@ -53,7 +73,12 @@ def traffic_doc(
         bytes=loads.total_bytes,
         completion_s=completion_s,
         completion="fair" if fair else "bound",
-        bytes_per_s_per_gpu=loads.total_bytes / loads.senders / completion_s,
+        bytes_per_s_per_gpu=useful / completion_s,
+        reached_bytes_per_s_per_gpu=useful / reached_s,
+        reached_s=reached_s,
+        reached_share=1 / beside.times,
+        reached_evidence=beside.figure.kind.label,
+        reached_source=beside.figure.source,
         scale_up_bytes_ratio=loads.scale_up_bytes / loads.scale_out_bytes if loads.scale_out_bytes else None,
         scale_up_rate_ratio=out.slower_than(cluster.domain_of(0)) if out else None,
         matrix=matrix and str(matrix),
@@ -70,11 +95,13 @@ def traffic_doc(
             _completion(row, time),
             f"{hot['link']} ({hot['tier']}, {said(hot, 'bytes_per_s')}) is busy for {said(hot, 'seconds')}{others}.",
             f"No schedule on these routes takes less than {said(row, 'bound_s')}." if fair else "",
+            _reached(row),
         ],
         [
             set_table(cluster),
             SENT(row),
             BOTTLENECK(hot),
+            WAYS(map(_way, ways)),
             tiers,
             Chart("", [Layer("bar", tiers, "seconds", "tier")], alt="Busiest link of each tier", height=220),
             HOT(dict(_link(group.link), links=group.count) for group in loads.hottest(HOTTEST)),
@@ -82,6 +109,24 @@ def traffic_doc(
             *(Note(text) for text in loads.notes),
             Note(_METHOD, kind="method"),
         ],
+    )
+
+
+def _reached(row: Row) -> str:
+    """Return what large messages reach of line rate, and how that is known."""
+    rate, seconds = said(row, "reached_bytes_per_s_per_gpu"), said(row, "reached_s")
+    return (
+        f"That is at line rate. Large messages reach {said(row, 'reached_share')} of it, {rate} a GPU in {seconds} "
+        f"({row['reached_evidence']}: {row['reached_source']})."
+    )
+
+
+def _way(way: Way) -> Row:
+    return WAYS.row(
+        way,
+        completion_s=way.loads.bound_s,
+        bytes_per_s_per_gpu=way.bus_bytes / way.loads.bound_s,
+        reached_bytes_per_s_per_gpu=way.bus_bytes / way.reached_s,
     )
 
 

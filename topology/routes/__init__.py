@@ -5,8 +5,9 @@ link of a mesh, in dimension order on a grid; between domains over all fewest-ho
 the domain.
 """
 
+from topology.routes.collectives import ALGORITHMS, COLLECTIVES, bus_factor, collective_traffic
 from topology.routes.demand import Pairs
-from topology.routes.fair_sharing import FEW_CLASSES, FairTime, check_pairs, fair_s
+from topology.routes.fair_sharing import MOST_CLASSES, FairTime, check_pairs, fair_s
 from topology.routes.link_loads import (
     Link,
     LinkGroup,
@@ -25,7 +26,9 @@ from topology.routes.traffic import (
 )
 
 __all__ = [
-    "FEW_CLASSES",
+    "ALGORITHMS",
+    "COLLECTIVES",
+    "MOST_CLASSES",
     "PATTERNS",
     "FairTime",
     "Link",
@@ -36,7 +39,9 @@ __all__ = [
     "Router",
     "TierLoad",
     "Traffic",
+    "bus_factor",
     "check_pairs",
+    "collective_traffic",
     "fair_s",
     "pattern_traffic",
     "rank_matrix",

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from topology.routes.ecmp import Taken
     from topology.routes.link_loads import LinkLoads, Router
 
+MOST_CLASSES = 150_000
+"""Flow classes up to which the fair time takes some ten seconds."""
 FEW_CLASSES = 60_000
-"""Maximum flow classes, for which the fair time takes a few seconds."""
+"""Flow classes of a traffic whose routes are flows of their own."""
 MOST_ROUTES = 400_000
 """Routes of pairs beyond which a pair is one flow."""
 STEP = 0.005
@@ -44,6 +46,9 @@ _ROUNDS = 50  # of filling, before shares that differ more are filled at once
 _MOST_PAIRS = 4_000_000  # beyond, the routes of all pairs do not fit in memory
 _MOST_ALIKE = 40_000_000  # pairs of senders that are alike, which make fewer classes
 _BLOCK_PAIRS = 250_000
+_MANY = 5_000_000  # links times senders beyond which links in proportion are left out first
+_NONE = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
+_ROUTED_PAIRS = 4_000  # whose links are written out at once: up to some hundred each
 _UNIFORM_BLOCK = 4_000  # pairs of an all-to-all at once
 _FEW_GPUS = 33  # whose pairs are as quick as their symmetry
 _CLOSE = 1e-6  # relative difference of bytes
@@ -112,14 +117,17 @@ def folded(flows: Flows) -> Flows:
     rows = flows.weights.tocsr()
     kept = np.flatnonzero(np.diff(rows.indptr))
     rows, rates = rows[kept], flows.bytes_per_s[kept]
-    probes = rows @ np.random.default_rng(0).uniform(1, 2, (rows.shape[1], 3))
+    chosen = _tightest(rows @ np.random.default_rng(0).uniform(1, 2, (rows.shape[1], 3)), rates)
+    return Flows(rows[chosen], rates[chosen], flows.amounts)
+
+
+def _tightest(probes: Floats, bytes_per_s: Floats) -> Ints:
+    """Return of links in proportion the tightest; ``probes [links, 3]`` are their sums over flows of random rates."""
     ratios = np.round(probes[:, 1:] / probes[:, :1], _DIGITS)
-    tightness = probes[:, 0] / rates
-    order = np.lexsort((np.arange(len(kept)), -tightness, ratios[:, 1], ratios[:, 0]))
+    order = np.lexsort((np.arange(len(probes)), -probes[:, 0] / bytes_per_s, ratios[:, 1], ratios[:, 0]))
     first = np.ones(len(order), dtype=bool)
     first[1:] = (np.diff(ratios[order], axis=0) != 0).any(axis=1)
-    chosen = np.sort(order[first])
-    return Flows(rows[chosen], rates[chosen], flows.amounts)
+    return np.sort(order[first])
 
 
 def refined(flows: Flows) -> Flows:
@@ -337,16 +345,40 @@ def _flows(router: Router, traffic: Traffic) -> Flows:
     from scipy.sparse import hstack
 
     weights, amounts = [], []
-    for senders, column, sent in _blocks(router.network, traffic):
+    network, links = router.network, _links_of_groups(router, traffic)
+    for senders, column, sent in _blocks(network, traffic):
         apart = len(sent) == len(column) <= FEW_CLASSES
         if apart and (found := route_flows(router, senders, MOST_ROUTES)) is not None:
-            weights.append(found[0].weights)
+            weights.append(found[0].weights[links])
             amounts.append(found[0].amounts)
             continue
-        link, pair, part = router.taken(senders.sources, senders.targets)
-        weights.append(table(link, column[pair], part, (router.network.links, len(sent))))
+        tables = _tables(router, senders, column, len(sent))
+        weights.append(sum((part[links] for part in tables), start=table(*_NONE, (len(links), len(sent)))))
         amounts.append(sent)
-    return Flows(hstack(weights, format="csr"), router.network.bytes_per_s, np.concatenate(amounts))
+    return Flows(hstack(weights, format="csr"), network.bytes_per_s[links], np.concatenate(amounts))
+
+
+def _tables(router: Router, senders: Pairs, column: Ints, classes: int) -> Iterator[Any]:
+    """Yield ``[links, classes]`` the links that pairs take, by the class of each, some pairs at a time."""
+    for first in range(0, len(column), _ROUTED_PAIRS):
+        some = slice(first, first + _ROUTED_PAIRS)
+        link, pair, part = router.taken(senders.sources[some], senders.targets[some])
+        yield table(link, column[some][pair], part, (router.network.links, classes))
+
+
+def _links_of_groups(router: Router, traffic: Traffic) -> Ints:
+    """Return the links that can hold flows up; all of them unless groups of senders take too many to be held."""
+    network = router.network
+    found = np.arange(network.links)
+    if traffic.row is None or network.links * len(traffic.members) < _MANY:
+        return found
+    random, probes = np.random.default_rng(0), np.zeros((network.links, 3))
+    for senders, column, sent in _blocks(network, traffic):
+        rates = random.uniform(1, 2, (len(sent), 3))
+        for part in _tables(router, senders, column, len(sent)):
+            probes += part @ rates
+    used = np.flatnonzero(probes[:, 0])
+    return used[_tightest(probes[used], network.bytes_per_s[used])]
 
 
 def _blocks(network: Network, traffic: Traffic) -> Iterator[tuple[Pairs, Ints, Floats]]:

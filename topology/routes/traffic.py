@@ -15,6 +15,8 @@ from topology.routes.demand import NO_PAIRS, Alike, Pairs
 from topology.routes.network import Floats, Ints
 
 PATTERNS = ("all-to-all", "ring", "incast", "permutation")
+ZIPF = "zipf"
+MOST_SKEW = 10.0
 _BLOCK_PAIRS = 2_000_000
 LEAST_BYTES, MOST_BYTES = 1e-100, 1e30
 """Range of bytes per sending GPU or pair, so that sums and times stay within floating point."""
@@ -109,7 +111,8 @@ def pattern_traffic(
     Parameters
     ----------
     pattern:
-        ``all-to-all``; ``ring``: i to i + 1; ``incast``: all to the first; ``permutation``: i to i + n/2.
+        ``all-to-all``; ``ring``: i to i + 1; ``incast``: all to the first; ``permutation``: i to i + n/2;
+        ``zipf:S``: all to all, as much to the k-th of them as ``k ** -S`` (experts of unequal use).
     gpus:
         GPUs of the cluster.
     bytes_per_gpu:
@@ -122,7 +125,9 @@ def pattern_traffic(
     InputError
         If the pattern is not known, fewer than two GPUs take part, or the bytes are not above zero.
     """
-    if pattern not in PATTERNS:
+    word, colon, skew = pattern.partition(":")
+    zipf = word == ZIPF and bool(colon)
+    if not zipf and pattern not in PATTERNS:
         raise InputError(f'unknown traffic pattern "{pattern}"; {nearest(pattern, PATTERNS)}')
     if not LEAST_BYTES <= bytes_per_gpu <= MOST_BYTES:
         raise InputError(
@@ -130,6 +135,9 @@ def pattern_traffic(
         )
     who = _members(members, gpus)
     n = len(who)
+    if zipf:
+        weights = np.arange(1, n + 1) ** -_skew(skew)
+        return Traffic(pattern, gpus, row=bytes_per_gpu * weights / weights.sum(), members=who)
     if pattern == "all-to-all":
         return Traffic(pattern, gpus, who, bytes_per_gpu / (n - 1))
     here = np.arange(n)
@@ -139,6 +147,19 @@ def pattern_traffic(
         sources, targets = here, (here + (1 if pattern == "ring" else n // 2)) % n
     amounts = np.full(len(sources), float(bytes_per_gpu))
     return Traffic(pattern, gpus, pairs=Pairs(who[sources], who[targets], amounts))
+
+
+def _skew(text: str) -> float:
+    """Return the exponent of a Zipf distribution."""
+    try:
+        skew = float(text)
+    except ValueError:
+        skew = np.nan
+    if not 0 <= skew <= MOST_SKEW:
+        raise InputError(
+            f"traffic pattern zipf:{text}: expected an exponent from 0 to {MOST_SKEW:g}, like zipf:1."
+        )
+    return skew
 
 
 def traffic_matrix(
@@ -171,10 +192,24 @@ def traffic_matrix(
                 f"{where}: bytes from GPU {first + bad[0]} to GPU {bad[1]} are {rows[tuple(bad)]}; "
                 f"they must be finite and not negative, 0 or from {LEAST_BYTES:g} to {MOST_BYTES:g}."
             )
-    traffic = Traffic(name, gpus, matrix=np.asarray(matrix), members=who)
-    if next(traffic.blocks(), None) is None:
+    same = _row_of_all(matrix)
+    traffic = Traffic(name, gpus, matrix=np.asarray(matrix) if same is None else None, row=same, members=who)
+    if traffic.total_bytes <= 0:
         raise InputError(f"{where}: no bytes between different GPUs, so there is nothing to route.")
     return traffic
+
+
+def _row_of_all(matrix: Floats) -> Floats | None:
+    """Return what every GPU sends to each other one, whatever to itself; None where they differ."""
+    row = np.array(matrix[0], dtype=np.float64)
+    row[0] = matrix[1, 0]
+    for first in range(0, len(row), 1024):
+        rows = np.array(matrix[first : first + 1024], dtype=np.float64)
+        own = np.arange(len(rows))
+        rows[own, first + own] = row[first + own]
+        if (rows != row).any():
+            return None
+    return row
 
 
 def read_traffic(path: Path, gpus: int, members: Sequence[int] | None = None) -> Traffic:

@@ -294,7 +294,7 @@ def _number(row: Mapping[str, Any], key: str, where: str) -> float:
     except (TypeError, ValueError):
         found = math.nan
     if not (math.isfinite(found) and found >= 0):
-        what = "is missing" if value is None else f"is {value!r}"
+        what = "is missing" if value is None else f"is {shown(value)}"
         raise InputError(f"{where}: {key} {what}; expected a number of 0 or more.")
     return found
 

@@ -14,6 +14,7 @@ import pytest
 
 from cost.resolve import resolve_model
 from helpers import Run, planned, write_plan
+from topology.base.errors import shortened
 
 SWEEP = ("sweep", "--model", "Qwen3-8B", "--cluster", "hgx-h100")
 LONG = "x" * 300  # no file can have this name
@@ -340,3 +341,34 @@ def test_sequences_beyond_the_model_are_noted(run: Run) -> None:
     note = "sequences of 41,000 tokens exceed the 40,960 that qwen3-8b supports"
     assert note in result.err
     assert any(said["text"].startswith(note) for said in result.data["notes"])
+
+
+@pytest.mark.parametrize("word", ["y", "y z ", "7", "é"])
+def test_no_message_repeats_a_long_value(run: Run, word: str) -> None:
+    long = word * 2000
+    asked = [
+        *(
+            (*SWEEP, option, long)
+            for option in ("--batch", "--weights", "--set", "--price", "--tp", "--engine")
+        ),
+        (*SWEEP, "--set", f"{long}=2x"),
+        (*SWEEP, f"--{long}"),
+        ("sweep", "--model", long, "--cluster", long),
+        *((*SWEEP[:-1], cluster) for cluster in (long, f"{long}.yaml", f"hgx-h100@{long}")),
+        ("score", long),
+        ("export", "plan.json", "--to", long),
+        ("plan", *SWEEP[1:], "--loads", long, "-o", long),
+        (long,),
+    ]
+    for words in asked:
+        result = run(*words)
+        assert result.code == 2, words
+        assert word * (200 // len(word) + 1) not in result.error_line, words
+
+
+def test_what_is_short_or_prose_is_not_cut() -> None:
+    text = "a plan's own file, the cluster's, and 'a name': " + "it is the user's word, " * 20 + "'x'."
+    assert shortened(text) == text
+    assert (
+        shortened(f"no 'a {'b ' * 200}' here: {'c' * 300}.") == f"no 'a {'b ' * 96}b...' here: {'c' * 196}..."
+    )

@@ -85,7 +85,7 @@ REFUSED = {
     "": [
         ("frobnicate", "frobnicate"),
         ("score", "PLAN"),
-        (f"score {LONG}", LONG),
+        (f"score {LONG}", LONG[:190]),
         ("replay no.json --loads no.npy --weights fp8", "the plan already sets it"),
         ("schema plam", "did you mean plan"),
         ("diff one other", "diff has another name; type: rackplan score one other"),
@@ -108,7 +108,7 @@ REFUSED = {
     "plan --cluster hgx-h100 --time-limit 0 -o new/plan": [
         ("--model mixtral-8x77b", "mixtral-8x7b"),
         ("--model no-key/config.json", "hidden_size"),
-        (f"--model {LONG}", LONG),
+        (f"--model {LONG}", LONG[:190]),
         ("--model mixtral-8x7b --model mixtral-8x7b", "--model mixtral-8x7b: duplicate"),
         ("--model mixtral-8x7b:0.5 --model olmoe-1b-7b", "--model olmoe-1b-7b: give every model a share"),
         ("--model mixtral-8x7b --model olmoe-1b-7b --phase prefill", "--phase prefill: several models are"),
@@ -125,8 +125,8 @@ REFUSED = {
         ("--routing strange.npy", "strange.npy"),
         ("--redundant 1000", "--redundant 1000"),
         ("-o a-file", "a-file"),
-        (f"-o {LONG}", LONG),
-        (f"--loads {LONG}.npy", LONG),
+        (f"-o {LONG}", LONG[:190]),
+        (f"--loads {LONG}.npy", LONG[:190]),
         ("-o a-file/below", "a-file"),
     ],
     "plan --model olmoe-1b-7b --cluster hgx-h100": [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -216,10 +215,10 @@ def write_plan(
 ) -> dict[str, str]:
     """Write the plan, its picture and its page into a folder, or only the page; return paths by kind.
 
-    Of a re-plan ``moved`` is all of it: its moves are a file more. Picture and page carry the digest of the plan
-    beside them.
+    Of a re-plan ``moved`` is all of it: its moves are a file more. All carry the digest of the plan beside them.
     """
     from placement.migrate.moves_file import moves_to_dict
+    from placement.plans.beside import DIGESTED, plan_digest
     from placement.plans.writing import plan_to_json
     from rackplan.report.results import svg
 
@@ -227,12 +226,12 @@ def write_plan(
         write_whole(path, page_of(doc, **sha256).encode())
         return {"report": str(path)}
     made, files = _plan_bytes(plan, sha256), dict[str, bytes]()
-    mark = hashlib.sha256(made).hexdigest()
-    drawing = f"{svg(plan) or ''}<!-- SHA-256 of plan.json beside it: {mark} -->\n"
+    mark = plan_digest(made)
+    drawing = f"{svg(plan) or ''}<!-- SHA-256 of {DIGESTED}: {mark} -->\n"
     files["topology.svg"] = drawing.encode()
-    files["report.html"] = page_of(doc, **sha256, **{"plan.json beside it": mark}).encode()
+    files["report.html"] = page_of(doc, **sha256, **{DIGESTED: mark}).encode()
     if moved is not None:
-        files["moves.json"] = plan_to_json(moves_to_dict(moved)).encode()
+        files["moves.json"] = plan_to_json(moves_to_dict(moved, mark)).encode()
     files["plan.json"] = made  # the last: until it is there, the others differ from it visibly
     write_folder(path, files, gone=[name for name in RESULTS if name not in files])
     names = {"plan": "plan.json", "moves": "moves.json", "report": "report.html", "topology": "topology.svg"}

@@ -201,6 +201,7 @@ WRONG = [
     ({"model": {"name": "README.md"}}, "model"),
     ({"model": {"name": "x.json", "text": "{"}}, "model"),
     ({"clusters": [{"name": "hgx-h100"}] * 6}, "clusters"),
+    ({"clusters": [1] * 400_000}, "clusters.0"),
     ({"clusters": [{"name": "hgx-h100"}, {"name": "nope"}]}, "clusters.1"),
     ({"clusters": [{"name": "/etc/x.yaml"}]}, "clusters.0"),
     ({"clusters": [{"name": "x.yaml", "text": "domains: [{part: hgx-h100, count: 1000}]"}]}, "clusters.0"),

@@ -13,8 +13,8 @@ MOST = 1 << 24
 """The largest whole number of a config. No published model comes near this or :data:`MOST_OF`; a value beyond is a
 slip, and would only exhaust time and memory."""
 MOST_OF: Final[Mapping[str, int]] = {
-    "layers": 1_000,  # 126 in Llama 3.1 405B, 315 in merges of it with itself
-    "heads": 4_096,  # 256 in Nemotron 3 Ultra's Mamba layers, 232 in Falcon 180B
+    "layers": 1_000,  # 126 in Llama 3.1 405B, which merges stack a few times
+    "heads": 4_096,  # 256 in the Mamba layers of Nemotron 3 Ultra
     "experts": 4_096,  # 2,048 in Switch-C, 896 in Kimi K3
     "vocab_size": 1 << 22,  # 1 million in XLM-V, 262,144 in Gemma
 }

@@ -38,4 +38,4 @@ def wrong_beside(folder: Path, plan: bytes) -> Iterator[str]:
             "mixed, or the plan was edited); write them again by the command that made the plan, or remove them"
         )
     if left := sorted(path.name for path in folder.glob(f"{TEMPORARY}*")):
-        yield f"{folder}: {', '.join(left)}: left by a run that was killed while it wrote; remove it"
+        yield f"{folder}: {', '.join(left)}: of a run that was killed while it wrote; remove it if none writes now"

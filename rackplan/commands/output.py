@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rackplan.progress import hide
-from topology.base.errors import LONGEST, InputError, printable, shortened, spelled
+from topology.base.errors import LONGEST, InputError, beginning, printable, shortened, spelled
 from topology.base.files import require_folder, require_place, write_folder, write_whole
 
 if TYPE_CHECKING:
@@ -152,8 +152,8 @@ def _json_parts(data: Mapping[str, Any]) -> Iterator[str]:
 def print_error(text: str) -> None:
     """Print one line on standard error, after the name of the program."""
     hide()
-    for long in (word for word in sys.argv[1:] if len(word) > LONGEST):  # a path with spaces, without quotes
-        text = text.replace(long, f"{long[: LONGEST - 3]}...")
+    for word in sys.argv[1:]:  # a path with spaces stands without quotes
+        text = text.replace(word, beginning(word)) if len(word) > LONGEST else text
     sys.stderr.write(f"rackplan: {printable(shortened(' '.join(text.split())))}\n")
 
 

@@ -33,6 +33,11 @@ LONGEST = 200
 _LONG = re.compile(rf"\S{{{LONGEST},}}|(?<!\w)(['\"])(?:(?!\1).){{{LONGEST},}}\1(?!\w)", re.DOTALL)
 
 
+def beginning(text: str) -> str:
+    """Return a value as messages repeat it: of a long one the beginning."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
 def shortened(text: str) -> str:
     """Return a message with the beginning alone of what is long without a space, or between quotes."""
     return _LONG.sub(lambda long: f"{long[0][: LONGEST - 4]}...{long[1] or ''}", text)
@@ -115,7 +120,7 @@ class RackplanError(Exception):
     def _message(self, *, hint: bool) -> str:
         head = ""
         if self.field:
-            head = f"{input_name(self.field)} {str(self.value)[:LONGEST]}".rstrip() + ": "
+            head = f"{input_name(self.field)} {beginning(str(self.value))}".rstrip() + ": "
         return f"{head}{self.args[0]}" + (f" {self.hint}" if hint and self.hint else "")
 
     def __str__(self) -> str:

@@ -71,13 +71,18 @@ def plotted(port):
         return answer.status == 200
 
 
+def descendants(pid):
+    """Return the processes that a process started, and those that they did."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [one for child in children for one in (child, *descendants(child))]
+
+
 def computing(process):
     """Return the process of the server that computes most."""
 
     def seconds():
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         found = {}
-        for one in children:
+        for one in descendants(process.pid):
             fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
             found[int(one)] = int(fields[11]) + int(fields[12])
         return found

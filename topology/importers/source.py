@@ -54,6 +54,12 @@ class Source:
         return f"{self.name}: line {line}"
 
 
+def unwrapped(data: object) -> object:
+    """Return the list that some tools wrap in an object of one key, else the data."""
+    values = list(data.values()) if isinstance(data, dict) and data.keys() <= {"gpu_data", "topology"} else []
+    return values[0] if len(values) == 1 and isinstance(values[0], list) else data
+
+
 def read_source(path: Path) -> Source:
     """Read a file as text.
 

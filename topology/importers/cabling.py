@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from topology.base.figures import Figure
 from topology.base.names import natural
-from topology.importers.found import FabricFound, PortFound, TrunkFound, levels_above, listed
+from topology.importers.found import FabricFound, PortFound, TrunkFound, commonest, levels_above, listed
 from topology.importers.source import Source
 
 _GENERIC = {
     "localhost", "localhost.localdomain", "ubuntu", "linux", "debian", "centos", "rocky", "(none)", "host",
 }  # fmt: skip
 _MANAGEMENT = re.compile(r"(^|[^a-z])c?ufm([^a-z]|$)", re.IGNORECASE)
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass
@@ -34,22 +36,18 @@ class Adapter:
     switch_port: int
     rate: Figure | None
     place: str
-    guid: str
     rail: int | None = None
 
-    @property
-    def scheme(self) -> tuple[str, int] | None:
-        """Prefix and number of its name (``mlx5_`` and 4), None where it has none."""
-        match = re.fullmatch(r"(.*?)(\d{1,6})", self.nic)
-        return (match[1], int(match[2])) if match else None
+
+def _by(adapters: Iterable[Adapter], key: Callable[[Adapter], _Key]) -> dict[_Key, list[Adapter]]:
+    groups: dict[_Key, list[Adapter]] = defaultdict(list)
+    for adapter in adapters:
+        groups[key(adapter)].append(adapter)
+    return groups
 
 
 def cabled_fabric(
-    source: Source,
-    switches: Sequence[str],
-    adapters: list[Adapter],
-    trunks: Mapping[tuple[str, str], int],
-    rates: Mapping[tuple[str, str], Figure | None],
+    source: Source, switches: Iterable[str], adapters: list[Adapter], trunks: Collection[TrunkFound]
 ) -> FabricFound:
     """Return the InfiniBand fabric of named switches and adapters."""
     report = source.anomalies
@@ -66,30 +64,29 @@ def cabled_fabric(
     adapters = _without_foreign(adapters, leaf_rails, rails, report)
     _place_unnamed(adapters, pods, leaf_rails, report)
     joined: dict[str, set[str]] = defaultdict(set)
-    for a, b in trunks:
+    for a, b in (trunk.ends for trunk in trunks):
         joined[a].add(b)
         joined[b].add(a)
-    leaves = {one.switch for one in adapters}
+    leaves = _by(adapters, lambda one: one.switch)
     levels = levels_above((name for name in switches if name in leaves), joined)
-    hosts: dict[str, str] = {}
-    votes: dict[str, Counter[int]] = defaultdict(Counter)
-    for one in adapters:
-        hosts.setdefault(one.host, one.place)
-        votes[one.host][pods[one.switch]] += 1
-    adapters.sort(key=lambda a: (natural(a.host), -1 if a.rail is None else a.rail, natural(a.nic)))
-    _audit(adapters, leaf_rails, report)
     if adrift := [name for name in switches if name not in levels]:
         report.append(f"{source.name}: {listed(adrift)}: no host is reachable from it; left out.")
+    hosts = _by(adapters, lambda one: one.host)
+    adapters.sort(key=lambda a: (natural(a.host), -1 if a.rail is None else a.rail, natural(a.nic)))
+    for one in adapters:
+        rail = leaf_rails.get(one.switch)
+        if one.rail is not None and rail not in (None, one.rail):
+            others = sum(other.rail == rail for other in leaves[one.switch])
+            report.append(
+                f"{one.place}: {one.host} {one.nic} (rail {one.rail}) is on {one.switch}, a leaf of rail {rail} "
+                f"({others} others there)."
+            )
     return FabricFound(
-        hosts={one.host: hosts[one.host] for one in adapters},
+        hosts={one.host: hosts[one.host][0].place for one in adapters},
         switches=levels,
         ports=tuple(PortFound(a.host, a.switch, a.place, a.nic, a.rate, a.rail) for a in adapters),
-        trunks=tuple(
-            TrunkFound(ends, count, rates[ends])
-            for ends, count in trunks.items()
-            if levels.keys() >= set(ends)
-        ),
-        pods={host: f"pod{count.most_common(1)[0][0]}" for host, count in votes.items()},
+        trunks=tuple(trunk for trunk in trunks if levels.keys() >= set(trunk.ends)),
+        pods={host: f"pod{commonest(pods[one.switch] for one in own)}" for host, own in hosts.items()},
         switch_rails=leaf_rails,
         rails=rails,
         infiniband=True,
@@ -97,34 +94,42 @@ def cabled_fabric(
 
 
 def _rank(adapters: Sequence[Adapter]) -> int:
-    """Give adapters their rail, the rank of their number in its naming scheme, and return how many there are."""
+    """Give adapters their rail, the rank of their number in its naming scheme, and return how many there are.
+
+    A number that a tenth of the scheme's usual adapters have is a rail.
+    """
+    names = {one.nic: match for one in adapters if (match := re.fullmatch(r"(.*?)(\d{1,6})", one.nic))}
     numbers: dict[str, Counter[int]] = defaultdict(Counter)
-    for prefix, number in [one.scheme for one in adapters if one.scheme]:
-        numbers[prefix][number] += 1
-    ranks: dict[tuple[str, int], int] = {}
-    for prefix, counts in numbers.items():
-        usual = sorted(number for number, count in counts.items() if count * 10 >= max(counts.values()))
-        ranks.update({(prefix, number): rank for rank, number in enumerate(usual)})
     for one in adapters:
-        one.rail = ranks.get(one.scheme) if one.scheme else one.rail
-    return 1 + max(ranks.values(), default=-1)
+        if match := names.get(one.nic):
+            numbers[match[1]][int(match[2])] += 1
+    usual = {
+        prefix: sorted(number for number, count in counts.items() if count * 10 >= max(counts.values()))
+        for prefix, counts in numbers.items()
+    }
+    for one in adapters:
+        match = names.get(one.nic)
+        if match and int(match[2]) in usual[match[1]]:
+            one.rail = usual[match[1]].index(int(match[2]))
+    return max(map(len, usual.values()), default=0)
 
 
 def _pods(adapters: Sequence[Adapter]) -> dict[str, int]:
     """Return the pod of each leaf: leaves that share most of their named hosts."""
-    hosts: dict[str, set[str]] = defaultdict(set)
-    for one in adapters:
-        hosts[one.switch] |= {one.host} - _GENERIC - {""}
-    pods: list[list[str]] = []
+    leaves = _by(adapters, lambda one: one.switch)
+    hosts = {leaf: {one.host for one in own} - _GENERIC - {""} for leaf, own in leaves.items()}
+    pods: dict[str, int] = {}
+    firsts: list[str] = []
     for leaf in sorted(hosts, key=natural):
-        for pod in pods:
-            fewer = min(len(hosts[leaf]), len(hosts[pod[0]]))
-            if len(hosts[leaf] & hosts[pod[0]]) * 2 > fewer > 0:
-                pod.append(leaf)
+        for number, first in enumerate(firsts):
+            fewer = min(len(hosts[leaf]), len(hosts[first]))
+            if len(hosts[leaf] & hosts[first]) * 2 > fewer > 0:
+                pods[leaf] = number
                 break
         else:
-            pods.append([leaf])
-    return {leaf: number for number, pod in enumerate(pods) for leaf in pod}
+            pods[leaf] = len(firsts)
+            firsts.append(leaf)
+    return pods
 
 
 def _leaf_rails(adapters: Sequence[Adapter], rails: int) -> dict[str, int]:
@@ -146,87 +151,64 @@ def _without_foreign(
     adapters: Sequence[Adapter], leaf_rails: Mapping[str, int], rails: int, report: list[str]
 ) -> list[Adapter]:
     """Leave out hosts all of whose adapters are on leaves of other rails: they are not cabled as GPU hosts."""
-    of_host: dict[str, list[Adapter]] = defaultdict(list)
-    for one in adapters:
-        of_host[one.host].append(one)
     gone = {
-        host
-        for host, own in of_host.items()
+        host: own
+        for host, own in _by(adapters, lambda one: one.host).items()
         if host
         and 1 < len(own) < rails
         and all(a.rail is not None and leaf_rails.get(a.switch, a.rail) != a.rail for a in own)
     }
     if gone:
-        report.append(
-            f"{of_host[min(gone)][0].place}: {listed(sorted(gone))}: no adapter is on a leaf of its rail, "
-            "so this is not a GPU host; left out."
-        )
+        why = "no adapter is on a leaf of its rail, so this is not a GPU host; left out."
+        report.append(f"{gone[min(gone)][0].place}: {listed(sorted(gone))}: {why}")
     return [one for one in adapters if one.host not in gone]
 
 
 def _place_unnamed(
     adapters: Sequence[Adapter], pods: Mapping[str, int], leaf_rails: Mapping[str, int], report: list[str]
 ) -> None:
-    """Give adapters without a host's name to the host on the same port of the other leaves of their pod."""
+    """Give adapters without a host's name to the host on the same port of the other leaves of their pod.
+
+    The others are the fewest hosts that explain them: those of one port, then what is left.
+    """
+
+    def slot(one: Adapter) -> tuple[int, int]:
+        return pods[one.switch], one.switch_port
+
     unnamed = [one for one in adapters if not one.host]
     if not unnamed:
         return
-    on_port: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
+    named = _by((one for one in adapters if one.host), slot)
     on_leaf = {(one.switch, one.host) for one in adapters if one.host}
-    for one in adapters:
-        if one.host:
-            on_port[pods[one.switch], one.switch_port][one.host] += 1
     rest: list[Adapter] = []
     for one in unnamed:
-        (host, most), (_, second) = [
-            *on_port[pods[one.switch], one.switch_port].most_common(2), ("", 0), ("", 0)
-        ][:2]  # fmt: skip
-        if most > second and (one.switch, host) not in on_leaf:
-            one.host = host
-            on_leaf.add((one.switch, host))
+        counts = Counter(other.host for other in named.get(slot(one), ())).most_common(2)
+        clear = counts and (len(counts) == 1 or counts[0][1] > counts[1][1])
+        if clear and (one.switch, counts[0][0]) not in on_leaf:
+            one.host = counts[0][0]
+            on_leaf.add((one.switch, one.host))
         else:
             rest.append(one)
-    new = _name_hosts(rest, pods)
-    for one in unnamed:
-        one.rail = leaf_rails.get(one.switch, one.rail)
-    report.append(
-        f"{unnamed[0].place}: {len(unnamed)} adapters do not name their host: {len(unnamed) - len(rest)} "
-        f"assigned to the host on the same port of the other leaves, {len(rest)} taken as {new} hosts "
-        "(unnamed-...) by port."
-    )
-
-
-def _name_hosts(rest: Sequence[Adapter], pods: Mapping[str, int]) -> int:
-    """Name the fewest hosts that explain adapters, and return their number: same port first, then what is left."""
-    by_port: dict[tuple[int, int], list[Adapter]] = defaultdict(list)
-    for one in rest:
-        by_port[pods[one.switch], one.switch_port].append(one)
-    groups = {key: members for key, members in by_port.items() if len(members) > 1}
-    lone = [members[0] for members in by_port.values() if len(members) == 1]
+    by_slot = _by(rest, slot)
+    groups = {place: members for place, members in by_slot.items() if len(members) > 1}
+    lone = [members[0] for members in by_slot.values() if len(members) == 1]
     for one in sorted(lone, key=lambda a: (a.switch, a.switch_port)):
-        pod = pods[one.switch]
         lacking = [
             members
-            for (other, _), members in groups.items()
-            if other == pod and all(member.switch != one.switch for member in members)
+            for (pod, _), members in groups.items()
+            if pod == pods[one.switch] and all(member.switch != one.switch for member in members)
         ]
         if len(lacking) == 1:
             lacking[0].append(one)
         else:
-            groups[pod, one.switch_port] = [one]
+            groups[slot(one)] = [one]
     for (pod, port), members in groups.items():
-        for member in members:
-            member.host = f"unnamed-pod{pod}-port{port}"
-    return len(groups)
-
-
-def _audit(adapters: Sequence[Adapter], leaf_rails: Mapping[str, int], report: list[str]) -> None:
-    """Report adapters on a leaf of another rail."""
-    for one in adapters:
-        rail = leaf_rails.get(one.switch)
-        if one.rail is not None and rail not in (None, one.rail):
-            others = sum(other.switch == one.switch and other.rail == rail for other in adapters)
-            report.append(
-                f"{one.place}: {one.host} {one.nic} (rail {one.rail}) is on {one.switch}, a leaf of rail {rail} "
-                f"({others} others there)."
-            )
+        for one in members:
+            one.host = f"unnamed-pod{pod}-port{port}"
+    for one in unnamed:
+        one.rail = leaf_rails.get(one.switch, one.rail)
+    report.append(
+        f"{unnamed[0].place}: {len(unnamed)} adapters do not name their host: {len(unnamed) - len(rest)} "
+        f"assigned to the host on the same port of the other leaves, {len(rest)} taken as {len(groups)} hosts "
+        "(unnamed-...) by port."
+    )

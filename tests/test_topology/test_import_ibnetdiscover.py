@@ -92,6 +92,45 @@ def test_sharp_management_and_strangers_are_left_out_and_said(ib_rails: Any) -> 
     assert any("ubuntu-pod0-port31: no adapter is on a leaf of its rail" in line for line in found.anomalies)
 
 
+def facts(found: Any) -> Any:
+    """What a fabric is, without the lines of the file that say so."""
+    ports = [(p.host, p.switch, p.nic, p.rate.value, p.rail) for p in found.ports]
+    trunks = [(trunk.ends, trunk.count, trunk.rate.value) for trunk in found.trunks]
+    return [*found.hosts], found.switches, ports, trunks, found.pods, found.switch_rails, found.rails
+
+
+@pytest.mark.parametrize("shape", [{}, {"links": 3, "rate": "4xHDR"}, {"rails": 8, "spines": 4}])
+def test_the_list_of_ports_is_the_same_fabric(ib_rails: Any, shape: dict[str, Any]) -> None:
+    fabric = ib_rails(**shape)
+    fabric.adapters["p0h1r2"] = "MT4129 ConnectX7   Mellanox Technologies"
+    assert facts(read(fabric.ports())) == facts(read(fabric.text()))
+    fabric.adapters["two"] = "node-02 mlx4_0"
+    fabric.cables += [("leaf-0-0", 31, "two", 1, "4xFDR"), ("leaf-0-1", 31, "two", 2, "4xFDR")]
+    found = read(fabric.ports())
+    assert [(port.nic, port.rate.value * 8 / 1e9) for port in found.ports if "mlx4" in port.nic] == [
+        ("mlx4_0.1", 54.56),
+        ("mlx4_0.2", 54.56),
+    ]
+    assert facts(found) == facts(read(fabric.text().replace("Ca\t1", "Ca\t2")))
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda t: t[: len(t) * 2 // 3], "is no line of ibnetdiscover -p; is the file truncated"),
+        (lambda t: "\n".join(t.split("\n")[:9]), "which is not described; is the file truncated"),
+        (lambda t: t.replace("4x NDR", "4x HDR", 1), "runs at 4xHDR, but at 4xNDR in line"),
+        (lambda t: t.replace("4x NDR", "4x ???", 1), "has no width and speed"),
+        (lambda t: t.replace(" 33 ", " 34 ", 1), r"line 6: duplicate port 34 \(first in line 5\)"),
+        (lambda t: t + t.split("\n")[1] + "\n", r"duplicate port 1 \(first in line 2\)"),
+    ],
+)
+def test_damage_of_the_list_of_ports(ib_rails: Any, damage: Any, problem: str) -> None:
+    with pytest.raises(InputError, match=problem) as caught:
+        read(damage(ib_rails().ports()))
+    assert str(caught.value).startswith("ib.out: ")
+
+
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
 from topology.base.errors import InputError
 from topology.importers.found import FabricFound
@@ -147,9 +148,16 @@ def test_yaml_has_several_topologies() -> None:
     assert list(read(of_default("round")).hosts) == ["n1", "n2", "n3", "n4"]
 
 
+def test_yaml_in_an_object_as_json() -> None:
+    text = json.dumps({"topology": yaml.safe_load(YAML)})
+    assert kind_of(Source("t.json", text)) == "slurm-yaml"
+    assert read(text, "t.yaml") == read(YAML, "t.yaml")
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
+        ("[]", "has 0 topologies"),
         (YAML.replace("cluster_default: true", "cluster_default: false"), "and no default"),
         (of_default("plain"), "names no hosts"),
         (of_default("fast").replace("switch: leaf2", "switch: leaf1"), "duplicate leaf1"),
@@ -158,7 +166,7 @@ def test_yaml_has_several_topologies() -> None:
 )
 def test_yaml_damage(text: str, problem: str) -> None:
     with pytest.raises(InputError) as caught:
-        read(text, "t.yaml")
+        parse(Source("t.yaml", text), "slurm-yaml")
     assert str(caught.value).startswith("t.yaml: ")
     assert problem in str(caught.value)
 

@@ -7,7 +7,7 @@ of ``fffffff:ff:ff.0`` are switches that NCCL does not see one by one, and that 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -85,18 +85,14 @@ def parse_nccl_xml(source: Source) -> NodeFound:
         devices += _devices(cpu, cpu.attributes.get("numaid", str(number)), ())
     lines: dict[str, int] = {}
     for device in devices:
-        if device.busid in lines:
-            first = f"first in line {lines[device.busid]}"
-            raise source.error(device.element.line, f"duplicate PCI device {shown(device.busid)} ({first}).")
-        lines.update({device.busid: device.element.line} if device.busid else {})
+        if device.busid:
+            source.once(lines, device.busid, device.element.line, f"PCI device {shown(device.busid)}")
     packages = _packages(source, devices)
     cards = [device for device in devices if device.is_leaf and device.kind.startswith(_GPU_CLASSES)]
     if not packages and not any(device.is_leaf for device in devices):
         raise source.error(None, "has no GPU and no PCI device; it is empty or truncated.")
     if fragment:
-        source.anomalies.append(
-            f"{source.name}: a fragment, since the root is not <system>; other GPUs may be missing."
-        )
+        source.note(root.line, "a fragment, since the root is not <system>; other GPUs may be missing.")
     names = {gpu.busid: f"GPU{i}" for i, gpu in enumerate(packages)}
     tags, links = _links(source, packages, names)
     chips = sorted({target for _, target in links} - names.keys())
@@ -117,19 +113,16 @@ def parse_nccl_xml(source: Source) -> NodeFound:
     pcie = {bridge: f"pcie{i}" for i, bridge in enumerate(pcie)}
     chains = {busid: tuple(pcie[bridge] for bridge in chain) for busid, chain in chains.items()}
     uplinks = {name: slowest[bridge] for bridge, name in pcie.items() if bridge in slowest}
-    readings: list[str] = []
     gpus = packages or cards
-    ports = _ports(source, ends, readings)
-    nics = _nics(ports, gpus, chains, uplinks, slowest)
+    nics, slots, readings = _nics(source, ends, gpus, chains, slowest)
     _note_slow(source, {nic.name: nic.rate for nic in nics}, "NIC", "the port")
     _note_slow(source, {name: slowest.get(busid) for busid, name in names.items()}, "GPU", "the PCIe link")
     for gpu in packages:
         ranks = len({die.attributes["dev"] for die in gpu.dies})  # dies of a package share a number
         if ranks > 1:
-            source.anomalies.append(
-                f"{source.name}, line {gpu.dies[0].line}: {ranks} ranks on one PCI device (MIG slices, "
-                f"partitions, or processes that share it) are one GPU, {names[gpu.busid]}."
-            )
+            why = "MIG slices, partitions, or processes that share it"
+            one = f"{ranks} ranks on one PCI device ({why}) are one GPU, {names[gpu.busid]}."
+            source.note(gpu.dies[0].line, one)
     return NodeFound(
         gpus=tuple(names.values()),
         chips=tuple(dict.fromkeys(called[chip] for chip in chips)),
@@ -137,11 +130,11 @@ def parse_nccl_xml(source: Source) -> NodeFound:
         hidden=hidden,
         beyond=hidden,
         link_kind="xgmi" if "xgmi" in tags else "nvlink" if tags else "pcie",
-        nics=nics,
+        nics=tuple(nics),
         sockets=tuple(gpu.socket for gpu in packages),
         pcie=tuple(slowest.get(gpu.busid) for gpu in gpus),
         switches=tuple(chains[gpu.busid] for gpu in gpus),
-        uplinks=uplinks,
+        uplinks=uplinks | slots,
         devices=len(cards),
         gpu_names=_gpu_names(source, packages, devices, tags),
         readings=tuple(readings),
@@ -151,13 +144,10 @@ def parse_nccl_xml(source: Source) -> NodeFound:
 def _packages(source: Source, devices: Sequence[_Device]) -> list[_Device]:
     """Return the GPUs by their numbers, of which no two have the same."""
     packages = [device for device in devices if device.dies]
-    owners: dict[int, _Device] = {}
+    lines: dict[int, int] = {}
     for gpu in packages:
-        for die in gpu.dies:
-            owner = owners.setdefault(die.count("dev", least=0), gpu)
-            if owner is not gpu:
-                first = f"first in line {owner.dies[0].line}"
-                raise source.error(die.line, f'duplicate <gpu dev="{die.attributes["dev"]}"> ({first}).')
+        for dev in {die.count("dev", least=0) for die in gpu.dies}:  # dies of a package may share one
+            source.once(lines, dev, gpu.dies[0].line, f'<gpu dev="{dev}">')
     return sorted(packages, key=lambda gpu: int(gpu.dies[0].attributes["dev"]))
 
 
@@ -174,11 +164,9 @@ def _links(source: Source, gpus: Sequence[_Device], names: Mapping[str, str]) ->
             (between if target in names else to_chip)[gpu.busid, target] += count
     order = {busid: place for place, busid in enumerate(names)}
     for (a, b), count in between.items():
-        one, other, back = names[a], names[b], between.get((b, a), 0)
-        if back != count:
-            raise source.error(
-                None, f"{one} lists {count} links to {other}, but {other} lists {back} to {one}."
-            )
+        if (back := between.get((b, a), 0)) != count:
+            problem = f"lists {count} links to {names[b]}, but {names[b]} lists {back} to {names[a]}."
+            raise source.error(None, f"{names[a]} {problem}")
         if order[a] < order[b]:
             to_chip[a, b] = count
     return tags, to_chip
@@ -198,18 +186,27 @@ def _links_of_die(source: Source, die: Element, busid: str, names: Mapping[str, 
         if to_gpu and target not in names:
             raise source.error(link.line, f"{names[busid]} links to GPU {target}, which is not in the file.")
         if target == busid:
-            source.anomalies.append(f"{source.at(link.line)}: {names[busid]} links to itself; ignored.")
+            source.note(link.line, f"{names[busid]} links to itself; ignored.")
         else:
             found[link.tag, target] += count
     return found
 
 
-def _ports(
-    source: Source, devices: Sequence[_Device], readings: list[str]
-) -> list[tuple[str, Figure | None, _Device]]:
-    """Return name, rate and card of the NIC ports; of a file without GPUs its network devices, too."""
+def _nics(
+    source: Source,
+    devices: Sequence[_Device],
+    gpus: Sequence[_Device],
+    chains: Mapping[str, tuple[str, ...]],
+    rates: Mapping[str, Figure],
+) -> tuple[list[NicFound], dict[str, Figure], list[str]]:
+    """Return NIC ports with the GPUs that each is near to, slots that ports share, and how speeds were read.
+
+    A card whose slot is slower than its ports is a switch of its own. Of a file without GPUs, network devices are
+    ports, too.
+    """
     nets = [(net, card) for card in devices for nic in card.nics for net in nic.all("net")]
     times = Counter(net.attributes.get("name") for net, _ in nets)
+    readings: list[str] = []
     ports: list[tuple[str, Figure | None, _Device]] = []
     for number, (net, card) in enumerate(nets):
         name = net.text("name") if "name" in net.attributes else f"nic{number}"
@@ -217,40 +214,28 @@ def _ports(
             name = f"{name}.{net.attributes.get('port', number)}"
         ports.append((name, _speed(source, net, readings), card))
     if not any(device.dies for device in devices):
-        cards = (one for one in devices if one.is_leaf and one.kind.startswith(_NET_CLASS))
-        ports += [(card.busid, None, card) for card in cards]
-    return ports
-
-
-def _nics(
-    ports: Sequence[tuple[str, Figure | None, _Device]],
-    gpus: Sequence[_Device],
-    chains: Mapping[str, tuple[str, ...]],
-    uplinks: dict[str, Figure],
-    rates: Mapping[str, Figure],
-) -> tuple[NicFound, ...]:
-    """Return NIC ports and the GPUs that each is near to.
-
-    A card whose slot is slower than its ports is a switch of its own: they share the slot.
-    """
-    wide = Counter[str]()
+        ports += [
+            (one.busid, None, one) for one in devices if one.is_leaf and one.kind.startswith(_NET_CLASS)
+        ]
+    wide: dict[str, float] = defaultdict(float)
     for _, rate, card in ports:
-        wide.update({card.busid: rate.value if rate else 0.0})
-    above = []
-    for _, _, card in ports:
-        chain, slot = chains.get(card.busid, ()), rates.get(card.busid)
-        if slot is not None and slot.value < wide[card.busid]:
-            chain = (*chain, f"slot {card.busid}")
-            uplinks[chain[-1]] = slot
-        above.append(chain)
-    distances = [
-        [distance(chains[gpu.busid], chain, one_socket=gpu.socket == card.socket) for gpu in gpus]
-        for chain, (_, _, card) in zip(above, ports, strict=True)
+        wide[card.busid] += rate.value if rate else 0.0
+    slots = {f"slot {card}": rates[card] for card in wide if card in rates and rates[card].value < wide[card]}
+    above = [
+        (*chains.get(card.busid, ()), *(name for name in (f"slot {card.busid}",) if name in slots))
+        for _, _, card in ports
     ]
-    return tuple(
-        NicFound(name, near, rate, chain, card.socket)
-        for (name, rate, card), near, chain in zip(ports, nearest(distances), above, strict=True)
+    near = nearest(
+        [
+            [distance(chains[gpu.busid], chain, one_socket=gpu.socket == card.socket) for gpu in gpus]
+            for chain, (_, _, card) in zip(above, ports, strict=True)
+        ]
     )
+    nics = [
+        NicFound(name, own, rate, chain, card.socket)
+        for (name, rate, card), own, chain in zip(ports, near, above, strict=True)
+    ]
+    return nics, slots, readings
 
 
 def _note_slow(source: Source, rates: Mapping[str, Figure | None], kind: str, what: str) -> None:
@@ -259,10 +244,8 @@ def _note_slow(source: Source, rates: Mapping[str, Figure | None], kind: str, wh
     for name, rate in rates.items():
         if usual is not None and rate is not None and rate.value < usual:
             own, others = (format_quantity(value, "byte/s") for value in (rate.value, usual))
-            source.anomalies.append(
-                f"{source.name}: {what} of {name} runs at {own} each way ({rate.text or rate.source}), that of "
-                f"most {kind}s at {others}."
-            )
+            own = f"{own} each way ({rate.text or rate.source})"
+            source.note(None, f"{what} of {name} runs at {own}, that of most {kind}s at {others}.")
 
 
 def _speed(source: Source, net: Element, readings: list[str]) -> Figure | None:
@@ -274,9 +257,8 @@ def _speed(source: Source, net: Element, readings: list[str]) -> Figure | None:
     bits = speed * (1e3 if speed > _MOST_MEGABITS else 1e6)
     text, where = f"{bits / 1e9:g} Gb/s", f"{source.name}, line {net.line}"
     if speed > _MOST_MEGABITS:
-        readings.append(
-            f'NIC of {source.name}: speed="{speed}" read as kb/s, {text}, since it is too fast in Mb/s.'
-        )
+        why = "since it is too fast in Mb/s"
+        readings.append(f'NIC of {source.name}: speed="{speed}" read as kb/s, {text}, {why}.')
     return Figure(bits / 8, "byte/s", Evidence.MEASURED, where, text) if speed else None
 
 

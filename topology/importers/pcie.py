@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations, pairwise
+from typing import TypeVar
+
+from networkx.utils import UnionFind
 
 from topology.base.figures import Figure
 
+_Gpu = TypeVar("_Gpu", str, int)
 SAME_SOCKET = 10
 """Distance over a host bridge; what is nearer hangs on one PCIe switch."""
 OTHER_SOCKET = 12
@@ -92,20 +96,28 @@ def kept_switches(
     ``chains`` are the bridges above each device from the root down, ``rates`` those of the links of bridges and
     devices to what is above them. A bridge above one thing alone (a port of a switch) is part of that one's link.
     """
-    below: dict[str, set[str]] = {}
+    below: dict[str, set[str]] = defaultdict(set)
     for device, chain in chains.items():
         for bridge, under in pairwise((*chain, device)):
-            below.setdefault(bridge, set()).add(under)
-    kept: dict[str, tuple[str, ...]] = {}
+            below[bridge].add(under)
+    kept = {device: tuple(b for b in chain if len(below[b]) > 1) for device, chain in chains.items()}
     slowest: dict[str, Figure] = {}
     for device, chain in chains.items():
-        kept[device] = tuple(bridge for bridge in chain if len(below[bridge]) > 1)
-        passed: list[str] = []
+        passed: list[Figure] = []
         for name in (*chain, device):
-            passed.append(name)
+            passed += [rates[name]] if name in rates else []
             if name == device or len(below[name]) > 1:
-                known = [rates[one] for one in passed if one in rates]
-                if known:
-                    slowest[name] = min(known, key=lambda figure: figure.value)
+                if passed:
+                    slowest[name] = min(passed, key=lambda figure: figure.value)
                 passed = []
     return kept, slowest
+
+
+def sockets(gpus: Sequence[_Gpu], same: Callable[[_Gpu, _Gpu], bool]) -> tuple[str, ...]:
+    """Return the number of each GPU's socket, where ``same`` says whether two share one."""
+    joined: UnionFind[_Gpu] = UnionFind(gpus)
+    for pair in combinations(gpus, 2):
+        if same(*pair):
+            joined.union(*pair)
+    order = {root: str(i) for i, root in enumerate(dict.fromkeys(joined[gpu] for gpu in gpus))}
+    return tuple(order[joined[gpu]] for gpu in gpus)

@@ -6,10 +6,12 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from topology.base.errors import InputError, printable
 from topology.base.reading import parse_json, parse_yaml, read_bytes
 
+_Key = TypeVar("_Key")
 # terminal codes of pasted output, and marks that turn the direction of text
 _ESCAPES = re.compile(
     r"\x1b\[[0-9;:?]*[A-Za-z]|\x1b[()][A-Za-z0-9]|\x0f|[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
@@ -48,6 +50,22 @@ class Source:
     def error(self, line: int | None, problem: str) -> InputError:
         """Return the error for ``problem`` at a line of this file (None: in the file as a whole)."""
         return InputError(f"{self.name}: {problem}" if line is None else f"{self.at(line)}: {problem}")
+
+    def note(self, line: int | None, text: str) -> None:
+        """Add to the anomalies."""
+        self.anomalies.append(f"{self.name if line is None else self.at(line)}: {text}")
+
+    def once(self, lines: dict[_Key, int], key: _Key, line: int, what: str) -> None:
+        """Add a key to those of ``lines``, where it must be new.
+
+        Raises
+        ------
+        InputError
+            If it is not; ``what`` is what the message calls it.
+        """
+        if key in lines:
+            raise self.error(line, f"duplicate {what} (first in line {lines[key]}).")
+        lines[key] = line
 
     def at(self, line: int) -> str:
         """Return the place of a line, for messages."""

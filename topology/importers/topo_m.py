@@ -17,7 +17,7 @@ from networkx.utils import UnionFind
 from topology.base.reading import shown
 from topology.importers.found import Format, NicFound, NodeFound, listed
 from topology.importers.gpu_names import GpuName, product
-from topology.importers.pcie import OTHER_SOCKET, SAME_SOCKET, nearest
+from topology.importers.pcie import OTHER_SOCKET, SAME_SOCKET, nearest, sockets
 from topology.importers.source import Source
 
 _CELL = r"(?:X|NV\d{1,3}|PIX|PXB|PHB|NODE|SYS|SOC)"
@@ -38,14 +38,9 @@ _MOST_DIRECT = 18
 _MOST_BRIDGED = 12
 """NVLinks between two GPUs with bridges, of A100 and H100 NVL (NVIDIA's data sheets)."""
 _UNSURE = 6
-_DISTANCES = {
-    "PIX": 0,
-    "PXB": 1,
-    "PHB": SAME_SOCKET,
-    "NODE": SAME_SOCKET + 1,
-    "SYS": OTHER_SOCKET,
-    "SOC": OTHER_SOCKET,
-}
+_DISTANCES = {"PIX": 0, "PXB": 1, "PHB": SAME_SOCKET, "NODE": SAME_SOCKET + 1} | dict.fromkeys(
+    ("SYS", "SOC"), OTHER_SOCKET
+)
 _Cells = Mapping[tuple[str, str], str]
 
 
@@ -61,20 +56,15 @@ def parse_topo_m(source: Source) -> NodeFound:
     cells, affinity = _matrix(plain)
     legend = dict(_LEGEND.findall(plain.text))
     if strange := legend.keys() - affinity.keys():
-        raise source.error(
-            None, f"the legend names {listed(sorted(strange))}, of which the matrix has no column."
-        )
+        raise source.error(None, f"the matrix has no column {listed(sorted(strange))} of the legend.")
     gpus = [name for name in affinity if name.startswith("GPU")]
     nics = [name for name in affinity if not name.startswith("GPU")]
     links, readings = _links(plain, cells, gpus)
     hidden = any(b == "switch" for _, b, _ in links)
-    switches, sockets = _switches(cells, list(affinity)), _sockets(cells, affinity, gpus)
+    switches, at = _switches(cells, list(affinity)), _sockets(cells, affinity, gpus)
     near = nearest([[_DISTANCES[cells[gpu, nic]] for gpu in gpus] for nic in nics])
     beside = {
-        nic: sockets[i]
-        for i, gpu in reversed([*enumerate(gpus)])
-        for nic in nics
-        if _same_socket(cells[gpu, nic])
+        nic: at[i] for i, gpu in reversed([*enumerate(gpus)]) for nic in nics if _same_socket(cells[gpu, nic])
     }
     return NodeFound(
         gpus=tuple(gpus),
@@ -87,7 +77,7 @@ def parse_topo_m(source: Source) -> NodeFound:
             NicFound(legend.get(nic, nic), own, switches=switches[nic], socket=beside.get(nic, ""))
             for nic, own in zip(nics, near, strict=True)
         ),
-        sockets=sockets,
+        sockets=at,
         switches=tuple(switches[gpu] for gpu in gpus),
         gpu_names=(
             GpuName("NVIDIA's nvidia-smi", "NVIDIA"),
@@ -170,11 +160,8 @@ def _links(
         links = tuple((a, b, pairs[a, b]) for a, b in combinations(gpus, 2) if (a, b) in pairs)
         return links, (reading,) if widest >= _UNSURE else ()
     if any(pairs.get((a, b)) != min(bundle[a], bundle[b]) for a, b in permutations(direct, 2)):
-        raise source.error(
-            None,
-            f"a GPU has {most} NVLinks in all, more than the {_MOST_DIRECT} of any GPU without switches, and they "
-            "are not those of GPUs on one switch, which are as many to each other GPU.",
-        )
+        problem = "of any without switches, and they are not as many to each other GPU, as over switches"
+        raise source.error(None, f"a GPU has {most} NVLinks in all, more than the {_MOST_DIRECT} {problem}.")
     reading = f"{source.name}: {kinds} read as all that each has, to switches that the file does not show."
     return tuple((gpu, "switch", count) for gpu, count in bundle.items()), (reading,) if len(
         direct
@@ -206,15 +193,14 @@ def _sockets(cells: _Cells, affinity: Mapping[str, str], gpus: Sequence[str]) ->
     Cells between GPUs joined by NVLink say nothing of sockets; their affinity does. So it does where all other cells
     are SYS.
     """
-    joined: UnionFind[str] = UnionFind()
     pcie = {cell for pair in combinations(gpus, 2) if not (cell := cells[pair]).startswith("NV")}
     told = pcie != {"SYS"}  # virtual machines show SYS for all pairs
-    for a, b in combinations(gpus, 2):
+
+    def same(a: str, b: str) -> bool:
         same_affinity = affinity[a].split()[:1] == affinity[b].split()[:1] not in ([], ["N/A"])
-        if _same_socket(cells[a, b]) or (same_affinity and not (told and cells[a, b] == "SYS")):
-            joined.union(a, b)
-    order = {root: str(i) for i, root in enumerate(dict.fromkeys(joined[gpu] for gpu in gpus))}
-    return tuple(order[joined[gpu]] for gpu in gpus)
+        return _same_socket(cells[a, b]) or (same_affinity and not (told and cells[a, b] == "SYS"))
+
+    return sockets(gpus, same)
 
 
 FORMAT = Format("topo-m", parse_topo_m, in_text=looks_like_topo_m)

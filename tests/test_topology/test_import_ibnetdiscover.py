@@ -117,7 +117,7 @@ def test_the_list_of_ports_is_the_same_fabric(ib_rails: Any, shape: dict[str, An
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (lambda t: t[: len(t) * 2 // 3], "is no line of ibnetdiscover -p; is the file truncated"),
+        (lambda t: t[: len(t) * 2 // 3], "is no line of `ibnetdiscover -p`; is it truncated"),
         (lambda t: "\n".join(t.split("\n")[:9]), "which is not described; is the file truncated"),
         (lambda t: t.replace("4x NDR", "4x HDR", 1), "runs at 4xHDR, but at 4xNDR in line"),
         (lambda t: t.replace("4x NDR", "4x ???", 1), "has no width and speed"),
@@ -134,7 +134,7 @@ def test_damage_of_the_list_of_ports(ib_rails: Any, damage: Any, problem: str) -
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (lambda t: t[: len(t) * 2 // 3], "cut?|does not say so|not described"),
+        (lambda t: t[: len(t) * 2 // 3], "is it truncated|not described"),
         (lambda t: t.replace(" 4xNDR", " 4xHDR", 1), "runs at 4xHDR, but at 4xNDR in line"),
         (lambda t: t.replace("[33] ", "[99] ", 1), "port 99 of a device with 65 ports"),
         (lambda t: t[t.index("[1]") :], "before any Switch or Ca line"),

@@ -15,7 +15,6 @@ from itertools import combinations
 from math import ceil
 from typing import Annotated
 
-from networkx.utils import UnionFind
 from pydantic import BaseModel, Field
 
 from topology.base.figures import Evidence, Figure
@@ -24,18 +23,12 @@ from topology.base.schema import CountOrZero, Name, validated
 from topology.base.units import plural
 from topology.importers.found import Format, NodeFound, commonest, listed
 from topology.importers.gpu_names import GpuName, product
+from topology.importers.pcie import sockets
 from topology.importers.source import Source, unwrapped
 
-_TITLE = re.compile(
-    r"\s*=*\s*(?:([A-Z ]+) TABLE|([A-Za-z ]{1,40}?) between two GPUs)\s*:?\s*=*\s*", re.IGNORECASE
-)
-_TABLES = {
-    "link type": "link_type",
-    "weight": "weight",
-    "access": "link_status",
-    "numa bw": "bandwidth",
-    "hops": "num_hops",
-}
+_TITLE = re.compile(r"\s*=*\s*([A-Z ]+?) (?:TABLE|between two GPUs)\s*:?\s*=*\s*", re.IGNORECASE)
+_TABLES = {"link type": "link_type", "weight": "weight", "access": "link_status", "numa bw": "bandwidth"}
+_TABLES["hops"] = "num_hops"
 """What titles of tables name, as the JSON calls it."""
 _GPU = re.compile(r"GPU\d{1,4}|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.IGNORECASE)
 _PRODUCT = re.compile(r"\b(?:MARKET_NAME|Card Series)\s*:\s*(\S.*)", re.IGNORECASE)
@@ -46,7 +39,7 @@ _MOST_PEERS = 7
 """Links of the GPU with most: an Instinct MI300X or MI350X has seven to others (AMD's data sheets)."""
 _WEIGHT_OF_A_HOP = 15
 """https://github.com/ROCm/rocm-systems/issues/5763 and https://github.com/open-mpi/hwloc/issues/775"""
-_HOPS_IN_NODE = 2
+_HOPS_IN_NODE = ("1", "2")
 _Pair = tuple[int, int]
 _Tables = defaultdict[str, dict[_Pair, str]]
 """By the keys of the JSON: what the table says of each pair of GPUs, by position, as written."""
@@ -94,9 +87,7 @@ def parse_amd_smi(source: Source) -> NodeFound:
         kinds = types.get((a, b)), types.get((b, a))
         if kinds[0] != kinds[1] or kinds[0] not in ("XGMI", "PCIE"):
             over = " and ".join(map(shown, dict.fromkeys(kinds)))
-            raise source.error(
-                None, f"{names[a]} and {names[b]} are joined over {over}, neither XGMI nor PCIE."
-            )
+            raise source.error(None, f"{names[a]} and {names[b]}: link type {over}, not XGMI or PCIE.")
         (xgmi if kinds[0] == "XGMI" else pcie).append((a, b))
     _check_whole(source, names, xgmi)
     disabled = [pair for pair in xgmi if "DISABLED" in map(str.upper, _cells(tables, "link_status", pair))]
@@ -104,18 +95,17 @@ def parse_amd_smi(source: Source) -> NodeFound:
     links = [pair for pair in xgmi if pair not in disabled and pair not in apart]
     if disabled and not links:
         raise source.error(None, "every link between two GPUs is disabled: no GPU reaches another over xGMI.")
-    source.anomalies += [
-        f"{source.name}: the link between {gpus[a]} and {gpus[b]} is disabled: left out." for a, b in disabled
-    ]
+    for a, b in disabled:
+        source.note(None, f"the link between {gpus[a]} and {gpus[b]} is disabled: left out.")
     rate, counts, readings = _bandwidths(source, tables, xgmi)
     if apart:
         pairs = listed((f"{gpus[a]}-{gpus[b]} ({why})" for (a, b), why in apart.items()), 4)
         readings.append(f"{source.name}: no link of their own: {pairs}.")
+    at: tuple[str, ...] = ("0",) * len(gpus)
     if pcie:
-        sockets, reading = _sockets(source, tables, len(names), xgmi)
-        readings.append(
-            f"{source.name}: {plural(len(pcie), 'pair')} of GPUs joined over PCIe alone; {reading}."
-        )
+        at, reading = _sockets(source, tables, len(names), xgmi)
+        over = plural(len(pcie), "pair")
+        readings.append(f"{source.name}: {over} of GPUs joined over PCIe alone; {reading}.")
     products = [product(match[1], "AMD") for match in map(_PRODUCT.search, source.lines) if match]
     return NodeFound(
         gpus=tuple(gpus),
@@ -127,7 +117,7 @@ def parse_amd_smi(source: Source) -> NodeFound:
         link_kind="pcie" if pcie and not xgmi else "xgmi",
         link_rate=rate,
         nics=(),
-        sockets=sockets if pcie else ("0",) * len(gpus),
+        sockets=at,
         gpu_names=(GpuName("AMD's tool", "AMD"), *products),
         readings=tuple(readings),
     )
@@ -149,9 +139,9 @@ def _check_whole(source: Source, names: list[str], xgmi: list[_Pair]) -> None:
     if len(set(slots)) < len(slots) or max(peers.values(), default=0) > _MOST_PEERS:
         raise source.error(
             None,
-            f"lists {len(names)} devices, several of one PCI device or joined over xGMI to more than the "
-            f"{_MOST_PEERS} others that a GPU has links to: they are partitions (CPX, DPX or QPX mode), not whole "
-            "GPUs. Run the tool where the GPUs are whole (SPX mode), or give a cluster file of the host's GPUs.",
+            f"{len(names)} devices, several of one PCI device or joined over xGMI to more than {_MOST_PEERS} others: "
+            "they are partitions (CPX, DPX or QPX mode), not whole GPUs. Run the tool where the GPUs are whole (SPX "
+            "mode), or give a cluster file of the host's GPUs.",
         )
 
 
@@ -190,17 +180,16 @@ def _sockets(source: Source, tables: _Tables, gpus: int, xgmi: list[_Pair]) -> t
     nodes = {int(gpu): node for gpu, node in _NUMA.findall(source.text)}
     if nodes.keys() == set(range(gpus)):
         return tuple(nodes[gpu] for gpu in range(gpus)), "NUMA nodes read as sockets"
-    near = {pair for pair, hops in tables["num_hops"].items() if hops in ("1", str(_HOPS_IN_NODE))}
     if not tables["num_hops"]:
         return ("0",) * gpus, "no NUMA nodes or hops given, so they are taken to be on one socket"
-    joined: UnionFind[int] = UnionFind(range(gpus))
-    for a, b in combinations(range(gpus), 2):
+    near = {pair for pair, hops in tables["num_hops"].items() if hops in _HOPS_IN_NODE}
+
+    def same(a: int, b: int) -> bool:
         others = set(range(gpus)) - {a, b}
-        alike = all(((a, other) in near) == ((b, other) in near) for other in others)
-        if (a, b) in near and ((a, b) not in xgmi or alike):
-            joined.union(a, b)
-    order = {root: str(i) for i, root in enumerate(dict.fromkeys(joined[gpu] for gpu in range(gpus)))}
-    return tuple(order[joined[gpu]] for gpu in range(gpus)), "three hops read as between two sockets"
+        alike = (a, b) not in xgmi or all(((a, other) in near) == ((b, other) in near) for other in others)
+        return (a, b) in near and alike
+
+    return sockets(range(gpus), same), "three hops read as between two sockets"
 
 
 def _text(source: Source) -> tuple[list[str], _Tables]:
@@ -209,7 +198,7 @@ def _text(source: Source) -> tuple[list[str], _Tables]:
     rows = iter([(number, line) for number, line in enumerate(source.lines, 1) if line.strip()])
     for start, line in rows:
         title = _TITLE.fullmatch(line)
-        key = _TABLES.get((title[1] or title[2]).strip().lower()) if title else None
+        key = _TABLES.get(title[1].strip().lower()) if title else None
         if key is None or key in tables:
             continue
         number, header = next(rows, (start, ""))

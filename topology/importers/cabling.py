@@ -77,10 +77,8 @@ def cabled_fabric(
         rail = leaf_rails.get(one.switch)
         if one.rail is not None and rail not in (None, one.rail):
             others = sum(other.rail == rail for other in leaves[one.switch])
-            report.append(
-                f"{one.place}: {one.host} {one.nic} (rail {one.rail}) is on {one.switch}, a leaf of rail {rail} "
-                f"({others} others there)."
-            )
+            leaf = f"{one.switch}, a leaf of rail {rail} ({others} others there)"
+            report.append(f"{one.place}: {one.host} {one.nic} (rail {one.rail}) is on {leaf}.")
     return FabricFound(
         hosts={one.host: hosts[one.host][0].place for one in adapters},
         switches=levels,

@@ -63,9 +63,7 @@ def _numbers(bracket: str, item: str, where: str) -> list[str]:
     for part in map(str.strip, bracket.split(",")):
         match = _RANGE.fullmatch(part)
         if match is None:
-            raise InputError(
-                f"{where}: {shown(part)} in {shown(item)} is not a number or range like 001-016."
-            )
+            raise InputError(f"{where}: {shown(part)} in {shown(item)} is not a number or a range.")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise InputError(f"{where}: the range {part} in {shown(item)} runs backwards.")

@@ -83,10 +83,8 @@ def parse_ibnetdiscover(source: Source) -> FabricFound:
             old = trunks.get(ends)
             if old is not None and old.rate is not None:
                 if rate.value != old.rate.value:
-                    source.anomalies.append(
-                        f"{source.at(cable.line)}: {ends[0]} to {ends[1]} runs at {cable.rate}, another link of the "
-                        f"two at {old.rate.text}; the slower rate is used for both."
-                    )
+                    other = f"another link of the two at {old.rate.text}; the slower rate is used for both"
+                    source.note(cable.line, f"{ends[0]} to {ends[1]} runs at {cable.rate}, {other}.")
                 rate = min(old.rate, rate, key=lambda figure: figure.value)
             trunks[ends] = TrunkFound(ends, 1 + (old.count or 0 if old else 0), rate)
     return cabled_fabric(source, names.values(), _adapters(source, devices, names), trunks.values())
@@ -107,7 +105,7 @@ def _devices(source: Source) -> dict[str, _Device]:
                 raise source.error(number, "a port before any Switch or Ca line; is the beginning missing?")
             current.add(source, number, int(match[1][:6]), match[2], int(match[3][:6]), match[4] or "")
         elif line and not _FACT.fullmatch(line):
-            raise source.error(number, f"{shown(line)} is no line of ibnetdiscover; is the file truncated?")
+            raise source.error(number, f"{shown(line)} is no line of ibnetdiscover; is it truncated?")
     return devices
 
 
@@ -117,9 +115,7 @@ def _listed(source: Source) -> dict[str, _Device]:
     for number, line in enumerate(map(str.strip, source.lines), 1):
         match = _LISTED.fullmatch(line)
         if match is None and line:
-            raise source.error(
-                number, f"{shown(line)} is no line of ibnetdiscover -p; is the file truncated?"
-            )
+            raise source.error(number, f"{shown(line)} is no line of `ibnetdiscover -p`; is it truncated?")
         if match is not None:
             guid, name = _guid(*match.group(1, 2, 3)), (match[8] or match[9] or "").strip()
             device = devices.setdefault(guid, _Device(guid, _MOST_PORTS, name, number))

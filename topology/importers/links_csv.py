@@ -70,9 +70,7 @@ def _rows(source: Source) -> Iterator[tuple[int, dict[str, str]]]:
     except csv.Error as error:
         raise source.error(None, f"is not CSV ({error}).") from None
     if not set(_NEEDED) <= set(header) <= set(_COLUMNS) or len(set(header)) < len(header):
-        raise source.error(
-            1, f"must name the columns {','.join(_COLUMNS)} (count may be left out), each once."
-        )
+        raise source.error(1, f"must name the columns {','.join(_COLUMNS)}, each once (count if any).")
     if not any(map(any, lines)):
         raise source.error(None, "has no links.")
     for number, cells in enumerate(lines, 2):

@@ -64,6 +64,12 @@ def test_two_gpus_of_a_switched_host(tmp_path: Path) -> None:
     assert (domain.structure, domain.scale_up_bytes_per_s) == ("switch", 450e9)
 
 
+@pytest.mark.parametrize("cells", [{(0, 1): "NV0"}, {(0, 2): "NV4"}, {(2, 3): "NV4"}])
+def test_nvlinks_that_cannot_be_are_refused(cells: dict[tuple[int, int], str]) -> None:
+    with pytest.raises(InputError, match=r"line \d: row \w+, column \w+ is NV\d; NVLinks join two GPUs"):
+        parse(Source("t", topo_m([*gpus(2), "NIC0", "NIC1"], cells)), "topo-m")
+
+
 def test_a_legend_names_nics_of_the_matrix() -> None:
     with pytest.raises(InputError, match="the matrix has no column NIC7 of the legend"):
         parse(Source("t", topo_m([*gpus(2), "NIC0"], {}, legend="\n  NIC7: mlx5_7\n")), "topo-m")

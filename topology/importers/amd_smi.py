@@ -129,7 +129,7 @@ def _cells(tables: _Tables, key: str, pair: _Pair) -> list[str]:
 
 
 def _numbers(tables: _Tables, key: str, pair: _Pair) -> list[int]:
-    return [int(cell) for cell in _cells(tables, key, pair) if cell.isdecimal()]
+    return [int(cell) for cell in _cells(tables, key, pair) if cell.isdecimal() and len(cell) < 100]
 
 
 def _check_whole(source: Source, names: list[str], xgmi: list[_Pair]) -> None:

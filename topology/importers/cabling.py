@@ -12,6 +12,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import TypeVar
 
 from topology.base.figures import Figure
@@ -96,20 +98,17 @@ def _rank(adapters: Sequence[Adapter]) -> int:
 
     A number that a tenth of the scheme's usual adapters have is a rail.
     """
-    names = {one.nic: match for one in adapters if (match := re.fullmatch(r"(.*?)(\d{1,6})", one.nic))}
-    numbers: dict[str, Counter[int]] = defaultdict(Counter)
+    schemes = {one.nic: match for one in adapters if (match := re.fullmatch(r"(.*?)(\d{1,6})", one.nic))}
+    counts = Counter((schemes[a.nic][1], int(schemes[a.nic][2])) for a in adapters if a.nic in schemes)
+    most: dict[str, int] = defaultdict(int)
+    for (prefix, _), count in counts.items():
+        most[prefix] = max(most[prefix], count)
+    usual = sorted(key for key, count in counts.items() if count * 10 >= most[key[0]])
+    ranks = {key: rank for _, keys in groupby(usual, itemgetter(0)) for rank, key in enumerate(keys)}
     for one in adapters:
-        if match := names.get(one.nic):
-            numbers[match[1]][int(match[2])] += 1
-    usual = {
-        prefix: sorted(number for number, count in counts.items() if count * 10 >= max(counts.values()))
-        for prefix, counts in numbers.items()
-    }
-    for one in adapters:
-        match = names.get(one.nic)
-        if match and int(match[2]) in usual[match[1]]:
-            one.rail = usual[match[1]].index(int(match[2]))
-    return max(map(len, usual.values()), default=0)
+        match = schemes.get(one.nic)
+        one.rail = ranks.get((match[1], int(match[2]))) if match else None
+    return 1 + max(ranks.values(), default=-1)
 
 
 def _pods(adapters: Sequence[Adapter]) -> dict[str, int]:
@@ -119,13 +118,12 @@ def _pods(adapters: Sequence[Adapter]) -> dict[str, int]:
     pods: dict[str, int] = {}
     firsts: list[str] = []
     for leaf in sorted(hosts, key=natural):
-        for number, first in enumerate(firsts):
-            fewer = min(len(hosts[leaf]), len(hosts[first]))
-            if len(hosts[leaf] & hosts[first]) * 2 > fewer > 0:
-                pods[leaf] = number
-                break
-        else:
-            pods[leaf] = len(firsts)
+        own = hosts[leaf]
+        alike = (
+            i for i, a in enumerate(firsts) if len(own & hosts[a]) * 2 > min(len(own), len(hosts[a])) > 0
+        )
+        pods[leaf] = next(alike, len(firsts))
+        if pods[leaf] == len(firsts):
             firsts.append(leaf)
     return pods
 

@@ -109,8 +109,8 @@ def _matrix(source: Source) -> tuple[_Cells, dict[str, str]]:
         problem = ""
         if (cell == "X") != (a == b):
             problem = "; X is only allowed on the diagonal"
-        elif cell == "NV0":
-            problem = ": no links at all"
+        elif cell.startswith("NV") and (cell == "NV0" or not (a.startswith("GPU") and b.startswith("GPU"))):
+            problem = "; NVLinks join two GPUs, one or more of them"
         elif cell != cells[b, a]:
             problem = f", but row {b}, column {a} (line {rows[b][0]}) is {cells[b, a]}"
         if problem:

@@ -129,7 +129,7 @@ def test_where_all_cells_are_sys_affinities_tell_sockets() -> None:
             2,
             "row GPU0, column GPU1 is NV2, but row GPU1, column GPU0 (line 3) is NV4",
         ),
-        (lambda t: t.replace("GPU3\tNV4", "GPU9\tNV4"), 4, "also names GPU3, without rows"),
+        (lambda t: t.replace("GPU3\tNV4", "GPU9\tNV4"), 5, "row GPU9 is not a column of line 1"),
         (lambda t: t.replace("NV4\t", "NV4\tNV4\t", 1), 2, "row GPU0 has 5 of the 4 cells"),
         (lambda t: t.replace("GPU2\t", "GPU1\t", 1), 1, "column 'GPU1' is there twice"),
         (

@@ -24,7 +24,7 @@ _CELL = r"(?:X|NV\d{1,3}|PIX|PXB|PHB|NODE|SYS|SOC)"
 _DEVICE = r"(?:GPU|NIC)\d{1,4}"
 _NAME = re.compile(rf"{_DEVICE}|[A-Za-z][\w.:-]*")
 _ROW = re.compile(rf"\s*+({_DEVICE}|mlx\d+_\d+|\S+(?=\s))\s*+((?:(?:{_CELL})++(?=\s|$)\s*+)++)(.*)")
-_HEADER = re.compile(rf"^[^\S\n]*+GPU\d(?!.*\s(?:{_CELL})++(?:\s|$)).*$", re.MULTILINE)
+_HEADER = re.compile(rf"^[^\S\n]*+GPU\d(?!.*[^\S\n](?:{_CELL})++(?:\s|$)).*$", re.MULTILINE)
 """Names of GPUs, and no cell among them."""
 _FIRST_ROW = re.compile(rf"^[^\S\n]*+GPU0\s*+{_CELL}", re.MULTILINE)
 _TRAILING = re.compile(r"CPU Affinity|NUMA Affinity|GPU NUMA ID", re.IGNORECASE)
@@ -123,9 +123,11 @@ def _rows(source: Source, header: int, columns: Sequence[str]) -> dict[str, tupl
     rows: dict[str, tuple[int, list[str], str]] = {}
     for number, line in enumerate(source.lines[header:], header + 1):
         row = _ROW.match(line)
-        if row is None or row[1] not in columns:
+        if row is None or (row[1] not in columns and not re.fullmatch(_DEVICE, row[1])):
             continue
         name, cells = row[1], re.findall(_CELL, row[2])
+        if name not in columns:
+            raise source.error(number, f"row {name} is not a column of line {header}.")
         if name in rows:
             raise source.error(number, f"duplicate row {name} (first in line {rows[name][0]}).")
         if len(cells) != len(columns):

@@ -97,15 +97,15 @@ def parse_amd_smi(source: Source) -> NodeFound:
         raise source.error(None, "every link between two GPUs is disabled: no GPU reaches another over xGMI.")
     for a, b in disabled:
         source.note(None, f"the link between {gpus[a]} and {gpus[b]} is disabled: left out.")
-    rate, counts, readings = _bandwidths(source, tables, xgmi)
+    rate, counts = _bandwidths(source, tables, xgmi)
     if apart:
         pairs = listed((f"{gpus[a]}-{gpus[b]} ({why})" for (a, b), why in apart.items()), 4)
-        readings.append(f"{source.name}: no link of their own: {pairs}.")
+        source.readings.append(f"{source.name}: no link of their own: {pairs}.")
     at: tuple[str, ...] = ("0",) * len(gpus)
     if pcie:
-        at, reading = _sockets(source, tables, len(names), xgmi)
+        at, how = _sockets(source, tables, len(names), xgmi)
         over = plural(len(pcie), "pair")
-        readings.append(f"{source.name}: {over} of GPUs joined over PCIe alone; {reading}.")
+        source.readings.append(f"{source.name}: {over} of GPUs joined over PCIe alone; {how}.")
     products = [product(match[1], "AMD") for match in map(_PRODUCT.search, source.lines) if match]
     return NodeFound(
         gpus=tuple(gpus),
@@ -119,7 +119,7 @@ def parse_amd_smi(source: Source) -> NodeFound:
         nics=(),
         sockets=at,
         gpu_names=(GpuName("AMD's tool", "AMD"), *products),
-        readings=tuple(readings),
+        readings=tuple(source.readings),
     )
 
 
@@ -157,19 +157,17 @@ def _apart(tables: _Tables, pairs: list[_Pair]) -> dict[_Pair, str]:
     return found
 
 
-def _bandwidths(
-    source: Source, tables: _Tables, xgmi: list[_Pair]
-) -> tuple[Figure | None, dict[_Pair, int], list[str]]:
-    """Return the rate of one link, the number of links between two GPUs, and how they were read."""
+def _bandwidths(source: Source, tables: _Tables, xgmi: list[_Pair]) -> tuple[Figure | None, dict[_Pair, int]]:
+    """Return the rate of one link, and the number of links between two GPUs."""
     ranges = {pair: match for pair in xgmi if (match := _RANGE.fullmatch(tables["bandwidth"].get(pair, "")))}
     one = commonest(int(match[1]) for match in ranges.values())
-    if one is None:
-        none = f"{source.name}: no bandwidths given, so links and rates are from the catalog."
-        return None, {}, [none] if xgmi else []
-    figure = Figure(one * 1e6, "byte/s", Evidence.MEASURED, source.name, f"{one / 1e3:g} GB/s")
     counts = {pair: max(1, round(int(match[2]) / int(match[1]))) for pair, match in ranges.items()}
-    usual = commonest(counts.values())
-    return figure, counts, [f"{source.name}: {figure.text} a link each way, {usual} between two GPUs."]
+    figure, reading = None, "no bandwidths given, so links and rates are from the catalog"
+    if one is not None:
+        figure = Figure(one * 1e6, "byte/s", Evidence.MEASURED, source.name, f"{one / 1e3:g} GB/s")
+        reading = f"{figure.text} a link each way, {commonest(counts.values())} between two GPUs"
+    source.readings += [f"{source.name}: {reading}."] if xgmi else []
+    return figure, counts
 
 
 def _sockets(source: Source, tables: _Tables, gpus: int, xgmi: list[_Pair]) -> tuple[tuple[str, ...], str]:

@@ -114,7 +114,7 @@ def parse_nccl_xml(source: Source) -> NodeFound:
     chains = {busid: tuple(pcie[bridge] for bridge in chain) for busid, chain in chains.items()}
     uplinks = {name: slowest[bridge] for bridge, name in pcie.items() if bridge in slowest}
     gpus = packages or cards
-    nics, slots, readings = _nics(source, ends, gpus, chains, slowest)
+    nics, slots = _nics(source, ends, gpus, chains, slowest)
     _note_slow(source, {nic.name: nic.rate for nic in nics}, "NIC", "the port")
     _note_slow(source, {name: slowest.get(busid) for busid, name in names.items()}, "GPU", "the PCIe link")
     for gpu in packages:
@@ -137,7 +137,7 @@ def parse_nccl_xml(source: Source) -> NodeFound:
         uplinks=uplinks | slots,
         devices=len(cards),
         gpu_names=_gpu_names(source, packages, devices, tags),
-        readings=tuple(readings),
+        readings=tuple(source.readings),
     )
 
 
@@ -198,21 +198,20 @@ def _nics(
     gpus: Sequence[_Device],
     chains: Mapping[str, tuple[str, ...]],
     rates: Mapping[str, Figure],
-) -> tuple[list[NicFound], dict[str, Figure], list[str]]:
-    """Return NIC ports with the GPUs that each is near to, slots that ports share, and how speeds were read.
+) -> tuple[list[NicFound], dict[str, Figure]]:
+    """Return NIC ports with the GPUs that each is near to, and the slots that ports share.
 
     A card whose slot is slower than its ports is a switch of its own. Of a file without GPUs, network devices are
     ports, too.
     """
     nets = [(net, card) for card in devices for nic in card.nics for net in nic.all("net")]
     times = Counter(net.attributes.get("name") for net, _ in nets)
-    readings: list[str] = []
     ports: list[tuple[str, Figure | None, _Device]] = []
     for number, (net, card) in enumerate(nets):
         name = net.text("name") if "name" in net.attributes else f"nic{number}"
         if times[name] > 1:
             name = f"{name}.{net.attributes.get('port', number)}"
-        ports.append((name, _speed(source, net, readings), card))
+        ports.append((name, _speed(source, net), card))
     if not any(device.dies for device in devices):
         ports += [
             (one.busid, None, one) for one in devices if one.is_leaf and one.kind.startswith(_NET_CLASS)
@@ -235,7 +234,7 @@ def _nics(
         NicFound(name, own, rate, chain, card.socket)
         for (name, rate, card), own, chain in zip(ports, near, above, strict=True)
     ]
-    return nics, slots, readings
+    return nics, slots
 
 
 def _note_slow(source: Source, rates: Mapping[str, Figure | None], kind: str, what: str) -> None:
@@ -248,7 +247,7 @@ def _note_slow(source: Source, rates: Mapping[str, Figure | None], kind: str, wh
             source.note(None, f"{what} of {name} runs at {own}, that of most {kind}s at {others}.")
 
 
-def _speed(source: Source, net: Element, readings: list[str]) -> Figure | None:
+def _speed(source: Source, net: Element) -> Figure | None:
     """Return the rate of a NIC port, None where the driver does not know it."""
     if net.attributes.get("speed", "").strip() in ("", "-1"):
         return None
@@ -258,7 +257,7 @@ def _speed(source: Source, net: Element, readings: list[str]) -> Figure | None:
     text, where = f"{bits / 1e9:g} Gb/s", f"{source.name}, line {net.line}"
     if speed > _MOST_MEGABITS:
         why = "since it is too fast in Mb/s"
-        readings.append(f'NIC of {source.name}: speed="{speed}" read as kb/s, {text}, {why}.')
+        source.readings.append(f'NIC of {source.name}: speed="{speed}" read as kb/s, {text}, {why}.')
     return Figure(bits / 8, "byte/s", Evidence.MEASURED, where, text) if speed else None
 
 

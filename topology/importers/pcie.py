@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import TypeVar
@@ -61,31 +61,31 @@ def deal(near: Sequence[Sequence[int]], rates: Sequence[float], gpus: int) -> li
     """
     load = [0.0] * gpus
     served: list[tuple[int, ...]] = [()] * len(near)
-    groups: dict[tuple[tuple[int, ...], float], list[int]] = {}
+    groups: dict[tuple[tuple[int, ...], float], list[int]] = defaultdict(list)
     for number, (some, rate) in enumerate(zip(near, rates, strict=True)):
-        groups.setdefault((tuple(some), rate), []).append(number)
+        groups[tuple(some), rate] += [number] if some else []
     for (members, rate), nics in sorted(groups.items(), key=lambda item: (len(item[0][0]), -item[0][1])):
-        left, low, each = len(nics), list(members), Counter[int]()
-        while left and members:
-            least = min(load[gpu] for gpu in members)
-            low = [gpu for gpu in members if load[gpu] <= least * (1 + 1e-9)]
-            if left < len(low):
-                break
-            each.update(low)
-            left -= len(low)
+        whole: list[int] = []
+        low = _least(load, members)
+        while low and len(low) <= len(nics) - len(whole):
+            whole += low
             for gpu in low:
                 load[gpu] += rate
-        whole = [gpu for gpu in members for _ in range(each[gpu])]
-        served_by = dict(zip(nics, whole, strict=False))
-        rest = nics[len(whole) :] if members else []
+            low = _least(load, members)
+        for nic, gpu in zip(nics, sorted(whole, key=members.index), strict=False):
+            served[nic] = (gpu,)
+        rest = nics[len(whole) :]
         size = len(low) if rest and len(low) % len(rest) else len(low) // max(1, len(rest))
         for turn, nic in enumerate(rest):
             served[nic] = tuple(low[turn * size : (turn + 1) * size] or low)
-        for gpu in low if rest else ():
-            load[gpu] += rate * len(rest) / len(low)
-        for nic, gpu in served_by.items():
-            served[nic] = (gpu,)
+            for gpu in low:
+                load[gpu] += rate / len(low)
     return served
+
+
+def _least(load: Sequence[float], members: Sequence[int]) -> list[int]:
+    least = min((load[gpu] for gpu in members), default=0.0)
+    return [gpu for gpu in members if load[gpu] <= least * (1 + 1e-9)]
 
 
 def kept_switches(

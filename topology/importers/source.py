@@ -23,12 +23,14 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
 class Source:
     """One file: ``name`` as messages call it, and its text without terminal codes and carriage returns.
 
-    Its importer adds to ``anomalies`` what is unlike its siblings.
+    Its importer adds to ``anomalies`` what is unlike its siblings, to ``readings`` how a figure that can be read in
+    two ways was read.
     """
 
     name: str
     text: str
     anomalies: list[str] = field(default_factory=list)
+    readings: list[str] = field(default_factory=list)
 
     @cached_property
     def lines(self) -> list[str]:
@@ -104,14 +106,14 @@ def _decoded(raw: bytes, name: str) -> str:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            f"{name}: line {line}: byte 0x{raw[error.start]:02x} is not UTF-8; is it a binary file?"
-        ) from None
+        bad = f"byte 0x{raw[error.start]:02x} is not UTF-8; is it a binary file?"
+        raise InputError(f"{name}: line {line}: {bad}") from None
     text = _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n").replace("\x0c", "\n"))
     text = text.replace("\u00a0", " ")
     if not text.strip():
         raise InputError(f"{name}: is empty.")
-    if bad := _CONTROL.search(text):
-        line = text.count("\n", 0, bad.start()) + 1
-        raise InputError(f"{name}: line {line}: has the control character 0x{ord(bad[0]):02x}; is it binary?")
+    if control := _CONTROL.search(text):
+        line = text.count("\n", 0, control.start()) + 1
+        problem = f"has the control character 0x{ord(control[0]):02x}; is it binary?"
+        raise InputError(f"{name}: line {line}: {problem}")
     return text

@@ -59,7 +59,7 @@ def parse_topo_m(source: Source) -> NodeFound:
         raise source.error(None, f"the matrix has no column {listed(sorted(strange))} of the legend.")
     gpus = [name for name in affinity if name.startswith("GPU")]
     nics = [name for name in affinity if not name.startswith("GPU")]
-    links, readings = _links(plain, cells, gpus)
+    links = _links(plain, cells, gpus)
     hidden = any(b == "switch" for _, b, _ in links)
     switches, at = _switches(cells, list(affinity)), _sockets(cells, affinity, gpus)
     near = nearest([[_DISTANCES[cells[gpu, nic]] for gpu in gpus] for nic in nics])
@@ -83,7 +83,7 @@ def parse_topo_m(source: Source) -> NodeFound:
             GpuName("NVIDIA's nvidia-smi", "NVIDIA"),
             *(product(name, "NVIDIA") for name in dict.fromkeys(_PRODUCT.findall(plain.text))),
         ),
-        readings=readings,
+        readings=tuple(plain.readings),
     )
 
 
@@ -143,10 +143,8 @@ def _rows(source: Source, header: int, columns: Sequence[str]) -> dict[str, tupl
     return rows
 
 
-def _links(
-    source: Source, cells: _Cells, gpus: Sequence[str]
-) -> tuple[tuple[tuple[str, str, int], ...], tuple[str, ...]]:
-    """Return links to one switch chip, or direct ones, as NV cells have them, and what is assumed.
+def _links(source: Source, cells: _Cells, gpus: Sequence[str]) -> tuple[tuple[str, str, int], ...]:
+    """Return links to one switch chip, or direct ones, as NV cells have them.
 
     Cells have the links between two GPUs; over switches those are all that a GPU has, the same ones to each other.
     """
@@ -156,18 +154,17 @@ def _links(
         direct[a] += count
         bundle[a] = max(bundle[a], count)
     most, widest = max(direct.values(), default=0), max(bundle.values(), default=0)
-    kinds = f"{widest} NVLinks between two of {len(direct)} GPUs"
-    if most <= _MOST_DIRECT and widest <= _MOST_BRIDGED:
-        reading = f"{source.name}: {kinds} read as direct ones, {most} of a GPU, not as links to switches."
-        links = tuple((a, b, pairs[a, b]) for a, b in combinations(gpus, 2) if (a, b) in pairs)
-        return links, (reading,) if widest >= _UNSURE else ()
-    if any(pairs.get((a, b)) != min(bundle[a], bundle[b]) for a, b in permutations(direct, 2)):
+    switched = most > _MOST_DIRECT or widest > _MOST_BRIDGED
+    if switched and any(pairs.get((a, b)) != min(bundle[a], bundle[b]) for a, b in permutations(direct, 2)):
         problem = "of any without switches, and they are not as many to each other GPU, as over switches"
         raise source.error(None, f"a GPU has {most} NVLinks in all, more than the {_MOST_DIRECT} {problem}.")
-    reading = f"{source.name}: {kinds} read as all that each has, to switches that the file does not show."
-    return tuple((gpu, "switch", count) for gpu, count in bundle.items()), (reading,) if len(
-        direct
-    ) == 2 else ()
+    if len(direct) == 2 if switched else widest >= _UNSURE:
+        other = "all that each has, to switches that the file does not show" if switched else "direct ones"
+        reading = f"{widest} NVLinks between two of {len(direct)} GPUs read as {other}"
+        source.readings.append(f"{source.name}: {reading}.")
+    if switched:
+        return tuple((gpu, "switch", count) for gpu, count in bundle.items())
+    return tuple((a, b, pairs[a, b]) for a, b in combinations(gpus, 2) if (a, b) in pairs)
 
 
 def _switches(cells: _Cells, names: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -60,7 +60,7 @@ class _Device:
 def _devices(element: Element, socket: str, bridges: tuple[str, ...]) -> Iterator[_Device]:
     """Yield what is at and below ``element``, in the order of the file."""
     if element.tag == "pci":
-        busid, kind = element.text("busid").lower(), element.attributes.get("class", "").lower()
+        busid, kind = element.text("busid").lower(), element.get("class").lower()
         yield _Device(element, busid, kind, socket, bridges, element.all("gpu"), element.all("nic"))
         if kind.startswith(_BRIDGE_CLASS):
             bridges = (*bridges, busid)
@@ -118,7 +118,7 @@ def parse_nccl_xml(source: Source) -> NodeFound:
     _note_slow(source, {nic.name: nic.rate for nic in nics}, "NIC", "the port")
     _note_slow(source, {name: slowest.get(busid) for busid, name in names.items()}, "GPU", "the PCIe link")
     for gpu in packages:
-        ranks = len({die.attributes["dev"] for die in gpu.dies})  # dies of a package share a number
+        ranks = len({die.get("dev") for die in gpu.dies})  # dies of a package share a number
         if ranks > 1:
             why = "MIG slices, partitions, or processes that share it"
             one = f"{ranks} ranks on one PCI device ({why}) are one GPU, {names[gpu.busid]}."
@@ -130,7 +130,7 @@ def parse_nccl_xml(source: Source) -> NodeFound:
         hidden=hidden,
         beyond=hidden,
         link_kind="xgmi" if "xgmi" in tags else "nvlink" if tags else "pcie",
-        nics=tuple(nics),
+        nics=nics,
         sockets=tuple(gpu.socket for gpu in packages),
         pcie=tuple(slowest.get(gpu.busid) for gpu in gpus),
         switches=tuple(chains[gpu.busid] for gpu in gpus),
@@ -148,7 +148,7 @@ def _packages(source: Source, devices: Sequence[_Device]) -> list[_Device]:
     for gpu in packages:
         for dev in {die.count("dev", least=0) for die in gpu.dies}:  # dies of a package may share one
             source.once(lines, dev, gpu.dies[0].line, f'<gpu dev="{dev}">')
-    return sorted(packages, key=lambda gpu: int(gpu.dies[0].attributes["dev"]))
+    return sorted(packages, key=lambda gpu: gpu.dies[0].count("dev", least=0))
 
 
 def _links(source: Source, gpus: Sequence[_Device], names: Mapping[str, str]) -> tuple[set[str], _Links]:
@@ -182,7 +182,7 @@ def _links_of_die(source: Source, die: Element, busid: str, names: Mapping[str, 
         nowhere = _NOWHERE.fullmatch(target)
         if not nowhere and not _BUSID.fullmatch(target):
             raise source.error(link.line, f"link target {shown(target)} is not a PCI bus id.")
-        to_gpu = not nowhere and link.attributes.get("tclass", "").lower().startswith(_GPU_CLASS)
+        to_gpu = not nowhere and link.get("tclass").lower().startswith(_GPU_CLASS)
         if to_gpu and target not in names:
             raise source.error(link.line, f"{names[busid]} links to GPU {target}, which is not in the file.")
         if target == busid:
@@ -198,7 +198,7 @@ def _nics(
     gpus: Sequence[_Device],
     chains: Mapping[str, tuple[str, ...]],
     rates: Mapping[str, Figure],
-) -> tuple[list[NicFound], dict[str, Figure]]:
+) -> tuple[tuple[NicFound, ...], dict[str, Figure]]:
     """Return NIC ports with the GPUs that each is near to, and the slots that ports share.
 
     A card whose slot is slower than its ports is a switch of its own. Of a file without GPUs, network devices are
@@ -219,22 +219,18 @@ def _nics(
     wide: dict[str, float] = defaultdict(float)
     for _, rate, card in ports:
         wide[card.busid] += rate.value if rate else 0.0
-    slots = {f"slot {card}": rates[card] for card in wide if card in rates and rates[card].value < wide[card]}
-    above = [
-        (*chains.get(card.busid, ()), *(name for name in (f"slot {card.busid}",) if name in slots))
+    above = {card: chains.get(card, ()) for card in wide}
+    slots = {card: f"slot {card}" for card in wide if card in rates and rates[card].value < wide[card]}
+    above.update((card, (*above[card], slot)) for card, slot in slots.items())
+    distances = [
+        [distance(chains[gpu.busid], above[card.busid], one_socket=gpu.socket == card.socket) for gpu in gpus]
         for _, _, card in ports
     ]
-    near = nearest(
-        [
-            [distance(chains[gpu.busid], chain, one_socket=gpu.socket == card.socket) for gpu in gpus]
-            for chain, (_, _, card) in zip(above, ports, strict=True)
-        ]
+    nics = tuple(
+        NicFound(name, near, rate, above[card.busid], card.socket)
+        for (name, rate, card), near in zip(ports, nearest(distances), strict=True)
     )
-    nics = [
-        NicFound(name, own, rate, chain, card.socket)
-        for (name, rate, card), own, chain in zip(ports, near, above, strict=True)
-    ]
-    return nics, slots
+    return nics, {slot: rates[card] for card, slot in slots.items()}
 
 
 def _note_slow(source: Source, rates: Mapping[str, Figure | None], kind: str, what: str) -> None:
@@ -249,7 +245,7 @@ def _note_slow(source: Source, rates: Mapping[str, Figure | None], kind: str, wh
 
 def _speed(source: Source, net: Element) -> Figure | None:
     """Return the rate of a NIC port, None where the driver does not know it."""
-    if net.attributes.get("speed", "").strip() in ("", "-1"):
+    if net.get("speed").strip() in ("", "-1"):
         return None
     speed = net.count("speed", least=0, most=_MOST_SPEED)
     # NCCL writes 10 Gb/s where the driver does not say; it is printed as any other figure
@@ -263,7 +259,7 @@ def _speed(source: Source, net: Element) -> Figure | None:
 
 def _pcie(element: Element) -> Figure | None:
     """Return the rate of a device's PCIe link, per direction: transfers x lanes x line code."""
-    speed, width = element.attributes.get("link_speed", ""), element.attributes.get("link_width", "")
+    speed, width = element.get("link_speed"), element.get("link_width")
     match = _GT.match(speed)
     lanes = int(width) if width.isdecimal() and len(width) < 4 else 0
     if match is None or float(match[1]) not in _LINE_CODE or not 0 < lanes <= 32:
@@ -277,21 +273,16 @@ def _gpu_names(
     source: Source, gpus: Sequence[_Device], devices: Sequence[_Device], tags: set[str]
 ) -> tuple[GpuName, ...]:
     """Return what names the GPUs: architecture (NVIDIA's `sm`, AMD's `gcn`), PCI ids, and the kind of links."""
-    dies = [die.attributes for gpu in gpus for die in gpu.dies]
-    targets = {
-        f"gfx{die['gcn'].removeprefix('gfx')}" if die.get("gcn") else die.get("sm", "") for die in dies
-    }
+    dies = [die for gpu in gpus for die in gpu.dies]
+    targets = {f"gfx{gcn.removeprefix('gfx')}" if (gcn := die.get("gcn")) else die.get("sm") for die in dies}
     if len(targets) > 1:
         generations = f"GPUs of different generations (sm {', '.join(sorted(targets))}) in one host."
         raise source.error(gpus[0].dies[0].line, generations)
-    cards = [one for one in devices if one.dies or one.kind.startswith(_GPU_CLASSES)]
-    ids = [
-        (card.element.attributes.get("vendor", ""), card.element.attributes.get("device", ""))
-        for card in cards
-    ]
-    named = [name for pair in ids if (name := pci_device(*pair)) is not None]
+    cards = [one.element for one in devices if one.dies or one.kind.startswith(_GPU_CLASSES)]
+    ids = (pci_device(card.get("vendor"), card.get("device")) for card in cards)
+    named = dict.fromkeys(name for name in ids if name is not None)
     links = [GpuName(f"{_VENDORS[tag]}'s {tag}", _VENDORS[tag]) for tag in sorted(tags)]
-    return (*(architecture(target) for target in targets if target), *dict.fromkeys(named), *links)
+    return (*(architecture(target) for target in targets if target), *named, *links)
 
 
 FORMAT = Format("nccl-xml", parse_nccl_xml, in_text=lambda text: text.lstrip().startswith("<"))

@@ -25,9 +25,13 @@ class Element:
         """Return the children called ``tag``."""
         return [child for child in self.children if child.tag == tag]
 
+    def get(self, name: str) -> str:
+        """Return an attribute, empty where it is absent."""
+        return self.attributes.get(name, "")
+
     def text(self, name: str) -> str:
         """Return an attribute that must be there and not empty."""
-        value = self.attributes.get(name, "").strip()
+        value = self.get(name).strip()
         if not value:
             raise self.source.error(self.line, f"<{self.tag}> has no `{name}`.")
         return require_name(value, f"{self.source.at(self.line)}: <{self.tag}> {name}")

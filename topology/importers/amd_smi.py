@@ -13,18 +13,15 @@ import re
 from collections import Counter, defaultdict
 from itertools import combinations
 from math import ceil
-from typing import Annotated
-
-from pydantic import BaseModel, Field
 
 from topology.base.figures import Evidence, Figure
 from topology.base.reading import shown
-from topology.base.schema import CountOrZero, Name, validated
 from topology.base.units import plural
+from topology.base.values import require_name, require_whole
 from topology.importers.found import Format, NodeFound, commonest, listed
 from topology.importers.gpu_names import GpuName, product
 from topology.importers.pcie import sockets
-from topology.importers.source import Source, unwrapped
+from topology.importers.source import Source, entries, unwrapped
 
 _TITLE = re.compile(r"\s*=*\s*([A-Z ]+?) (?:TABLE|between two GPUs)\s*:?\s*=*\s*", re.IGNORECASE)
 _TABLES = {"link type": "link_type", "weight": "weight", "access": "link_status", "numa bw": "bandwidth"}
@@ -43,25 +40,6 @@ _HOPS_IN_NODE = ("1", "2")
 _Pair = tuple[int, int]
 _Tables = defaultdict[str, dict[_Pair, str]]
 """By the keys of the JSON: what the table says of each pair of GPUs, by position, as written."""
-
-
-class _Link(BaseModel):
-    gpu: CountOrZero
-    link_type: Name | None = None
-    link_status: Name | None = None
-    weight: CountOrZero | Name | None = None
-    num_hops: CountOrZero | Name | None = None
-    bandwidth: Name | None = None
-
-
-class _Gpu(BaseModel):
-    gpu: CountOrZero
-    bdf: Name | None = None
-    links: Annotated[list[_Link], Field(min_length=1)]
-
-
-class _Dump(BaseModel):
-    gpu_data: Annotated[list[_Gpu], Field(min_length=1)]
 
 
 def looks_like_amd_smi(text: str) -> bool:
@@ -218,15 +196,17 @@ def _text(source: Source) -> tuple[list[str], _Tables]:
 
 def _json(source: Source) -> tuple[list[str], _Tables]:
     """Read the JSON, one row a GPU with its links to all."""
-    rows = validated(_Dump, {"gpu_data": unwrapped(source.data)}, source.name).gpu_data
-    place = {row.gpu: number for number, row in enumerate(rows)}
+    rows = entries(unwrapped(source.data), source.name)
+    place = {require_whole(row.get("gpu"), f"{at}: gpu", 0): number for number, (at, row) in enumerate(rows)}
     tables = _Tables(dict)
-    for a, row in enumerate(rows):
-        for link in row.links:
-            for key, value in link:
-                if value is not None and link.gpu in place:
-                    tables[key][a, place[link.gpu]] = str(value)
-    return [row.bdf or str(row.gpu) for row in rows], tables
+    for a, (at, row) in enumerate(rows):
+        for where, link in entries(row.get("links"), f"{at}: links"):
+            b = place.get(require_whole(link.get("gpu"), f"{where}: gpu", 0))
+            for key in _TABLES.values():
+                if b is not None and link.get(key) is not None:
+                    tables[key][a, b] = require_name(link[key], f"{where}: {key}")
+    names = [row.get("bdf") if row.get("bdf") is not None else row["gpu"] for _, row in rows]
+    return [require_name(name, f"{at}: bdf") for name, (at, _) in zip(names, rows, strict=True)], tables
 
 
 FORMAT = Format("amd-smi", parse_amd_smi, in_text=looks_like_amd_smi, in_data=is_amd_smi_json)

@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from pydantic import BaseModel
-
 from topology.base.errors import InputError, input_name
 from topology.base.reading import shown
-from topology.base.schema import Name, validated
+from topology.base.schema import Name, Text, validated
+from topology.base.values import require_name
 from topology.importers.found import FabricFound, Format
 from topology.importers.hostlist import expand_hosts
-from topology.importers.source import Source, unwrapped
+from topology.importers.source import Source, entries, unwrapped
 from topology.importers.tree import SwitchRow, parse_tree
 
 _PAIR = re.compile(r"\b(\w++)\s*+=\s*+(\S*+)")
@@ -27,35 +26,7 @@ _FIRST = re.compile(
 _GRES = re.compile(r"\bGres\s*=\s*(?:\S*,)?gpu:(?:([\w.-]+):)?(\d{1,3})\b", re.IGNORECASE)
 _KEYS = ("switchname", "switches", "nodes", "linkspeed", "blockname", "blocksizes", "ringname", "level")
 _KINDS = ("tree", "block", "ring", "torus3d", "flat")
-
-
-class _Switch(BaseModel):
-    switch: Name
-    children: Name | None = None
-    nodes: Name | None = None
-
-
-class _Tree(BaseModel):
-    switches: list[_Switch] | None = None
-
-
-class _Block(BaseModel):
-    block: Name
-    nodes: Name | None = None
-
-
-class _Blocks(BaseModel):
-    blocks: list[_Block] | None = None
-
-
-class _Topology(BaseModel):
-    topology: Name
-    cluster_default: Any = None
-    tree: _Tree | None = None
-    block: _Blocks | None = None
-    ring: Any = None
-    torus3d: Any = None
-    flat: Any = None
+_LISTS = {"tree": ("switch", "switches"), "block": ("block", "blocks")}
 
 
 class _Rows(dict[str, SwitchRow]):
@@ -101,17 +72,14 @@ def parse_slurm_conf(source: Source) -> FabricFound:
 
 def parse_slurm_yaml(source: Source) -> FabricFound:
     """Return what a ``topology.yaml`` says: its default topology, else the only one, and a tree beside blocks."""
-    items = unwrapped(source.data)
-    if not isinstance(items, list):
-        raise source.error(None, f"expected a list at the top, found {shown(items)}.")
-    topologies: dict[str, tuple[str, _Topology]] = {}
-    for i, item in enumerate(items, 1):
-        where = f"{source.name}: topology {i}"
-        topology = validated(_Topology, item, where)
-        if topology.topology in topologies:
-            raise source.error(None, f"duplicate topology {shown(topology.topology)}.")
-        topologies[topology.topology] = where, topology
-    defaults = [name for name, (_, one) in topologies.items() if one.cluster_default is True]
+    topologies: dict[str, tuple[str, dict[str, Any]]] = {}
+    for number, (_, topology) in enumerate(entries(unwrapped(source.data), source.name), 1):
+        where = f"{source.name}: topology {number}"
+        name = require_name(topology.get("topology"), f"{where}: topology")
+        if name in topologies:
+            raise source.error(None, f"duplicate topology {shown(name)}.")
+        topologies[name] = where, topology
+    defaults = [name for name, (_, one) in topologies.items() if one.get("cluster_default") is True]
     if not defaults and len(topologies) != 1:
         several = f"has {len(topologies)} topologies ({', '.join(topologies)}) and no default"
         raise source.error(None, f"{several}: set `cluster_default` of one.")
@@ -119,8 +87,8 @@ def parse_slurm_yaml(source: Source) -> FabricFound:
     found = _topology(source, where, topology)
     # partitions choose a topology by its name: a tree beside blocks tells of the same hosts
     for name, (place, other) in topologies.items():
-        pairs = (topology.tree, other.block), (topology.block, other.tree)
-        beside = _topology(source, place, other) if any(None not in pair for pair in pairs) else None
+        kinds = {kind for kind in ("tree", "block") for one in (topology, other) if one.get(kind) is not None}
+        beside = _topology(source, place, other) if len(kinds) == 2 else None
         if beside is not None and beside.hosts.keys() != found.hosts.keys():
             source.anomalies.append(f"{place}: topology {name} is left out: it names other hosts.")
         elif beside is None or (found.switches and found.domains):
@@ -131,26 +99,26 @@ def parse_slurm_yaml(source: Source) -> FabricFound:
     return found
 
 
-def _topology(source: Source, where: str, topology: _Topology) -> FabricFound:
+def _topology(source: Source, where: str, topology: dict[str, Any]) -> FabricFound:
     """Return what one topology says."""
-    kinds = [kind for kind in _KINDS if getattr(topology, kind) is not None]
+    kinds = [kind for kind in _KINDS if topology.get(kind) is not None]
     if len(kinds) != 1:
-        raise source.error(None, f"topology {topology.topology} needs exactly one of {', '.join(_KINDS)}.")
-    rows = _Rows()
-    if topology.tree is not None:
-        for i, switch in enumerate(topology.tree.switches or ()):
-            rows.add(f"{where}: tree: switches[{i}]", switch.switch, switch.children, switch.nodes)
-        return parse_tree(source, rows)
-    if topology.block is not None:
-        for i, block in enumerate(topology.block.blocks or ()):
-            rows.add(f"{where}: block: blocks[{i}]", block.block, None, block.nodes)
-        return _blocks(source, rows)
-    texts = _node_lists(getattr(topology, kinds[0]))
-    hosts = {host: where for text in texts for host in expand_hosts(text, where)}
-    if not hosts:
-        problem = f"topology {topology.topology} is {kinds[0]}, which names no hosts and no switches."
-        raise source.error(None, problem)
-    return FabricFound(hosts)
+        raise InputError(f"{where}: needs exactly one of {', '.join(_KINDS)}.")
+    (kind,), rows = kinds, _Rows()
+    if kind in _LISTS:
+        name, many = _LISTS[kind]
+        inside = validated(dict[Text, Any], topology[kind], f"{where}: {kind}")
+        for place, row in entries(inside.get(many), f"{where}: {kind}: {many}"):
+            switches, hosts = (
+                validated(Name | None, row.get(key), f"{place}: {key}") for key in ("children", "nodes")
+            )
+            rows.add(place, require_name(row.get(name), f"{place}: {name}"), switches, hosts)
+        return parse_tree(source, rows) if kind == "tree" else _blocks(source, rows)
+    texts = _node_lists(topology[kind])
+    found = {host: where for text in texts for host in expand_hosts(text, where)}
+    if not found:
+        raise InputError(f"{where}: is {kind}, which names no hosts and no switches.")
+    return FabricFound(found)
 
 
 def _blocks(source: Source, blocks: _Rows) -> FabricFound:

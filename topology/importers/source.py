@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from topology.base.errors import InputError, printable
 from topology.base.reading import parse_json, parse_yaml, read_bytes
+from topology.base.schema import Text, validated
 
 _Key = TypeVar("_Key")
 # terminal codes of pasted output, and marks that turn the direction of text
@@ -72,6 +73,18 @@ class Source:
     def at(self, line: int) -> str:
         """Return the place of a line, for messages."""
         return f"{self.name}: line {line}"
+
+
+def entries(value: object, where: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the mappings of a list that may be absent, each with its place.
+
+    Raises
+    ------
+    InputError
+        If it is no list of mappings.
+    """
+    rows = validated(list[dict[Text, Any]] | None, value, where) or []
+    return [(f"{where}[{i}]", row) for i, row in enumerate(rows)]
 
 
 def unwrapped(data: object) -> object:

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from pydantic import BaseModel
-
 from topology.base.errors import InputError
+from topology.base.reading import shown
 from topology.base.schema import Name, Text, validated
 from topology.base.units import plural
 from topology.base.values import require_name
 from topology.importers.found import FabricFound, Format
 from topology.importers.gpu_names import GpuName, product
 from topology.importers.hostlist import expand_hosts
-from topology.importers.source import Source
+from topology.importers.source import Source, entries
 from topology.importers.tree import SwitchRow, parse_tree
 
 _TIER = re.compile(r"fabric\.topograph\.run/tier-\d{1,2}")
@@ -31,44 +30,10 @@ _DOMAINS = ("/domain", "/accelerator", "gpu.clique")
 _PRODUCTS = {"nvidia.com/gpu.product": "NVIDIA", "amd.com/gpu.product-name": "AMD"}
 
 
-class _Hosts(BaseModel):
-    """Hosts of one place: one instance, or those of a block below a switch."""
-
-    nvlink: Name | None = None
-    annotations: dict[Text, Any] | None = None
-    labels: dict[Text, Any] | None = None
-
-
-class _Instance(_Hosts):
-    id: Name
-    network_layers: list[Name] | None = None
-
-
-class _Block(_Hosts):
-    nodes: list[Name] | None = None
-    switch: Name | None = None
-    name: Any = None
-
-
-class _Switch(BaseModel):
-    switches: list[Name] | None = None
-
-
-class _NamedSwitch(_Switch):
-    name: Name
-    capacity_blocks: list[Name] | None = None
-
-
-class _File(BaseModel):
-    items: list[Any] | None = None
-    instances: list[_Instance] | None = None
-    switches: Any = None
-    blocks: list[_Block] | None = None
-    capacity_blocks: list[_Block] | None = None
-
-
-_Placed = tuple[str, _Hosts, str | None, Sequence[str]]
+_Placed = tuple[str, dict[str, Any], str | None, list[str]]
 """A place in the file, what it says of hosts, the switch that they hang on (None: left out), and their names."""
+_Below = dict[str, dict[str, None]]
+"""The switches below each switch, in order."""
 
 
 def looks_like_topograph(data: object) -> bool:
@@ -101,103 +66,96 @@ def _tiers(labels: object) -> list[object]:
 
 def parse_topograph(source: Source) -> FabricFound:
     """Return switches, hosts and accelerator domains."""
-    data = validated(_File, source.data, source.name)
-    instances = data.instances if data.items is None else _nodes(source, data.items)
-    children: dict[str, dict[str, None]] = {}
-    placed = _blocks(source, data, children) if instances is None else _instances(source, instances, children)
+    data = validated(dict[Text, Any], source.data, source.name)
+    below: _Below = {}
+    graph = data.get("items") is not None or data.get("instances") is not None
     places: dict[str, str] = {}
     hosts: dict[str, list[str]] = defaultdict(list)
     domains, subdomains = dict[str, str](), dict[str, str]()
     names: dict[GpuName, None] = {}
-    for where, said, switch, some in placed:
+    for where, said, switch, some in (_instances if graph else _blocks)(source, data, below):
         for host in some:
             if host in places:
                 raise InputError(f"{where}: host {host} is in {places[host]} already.")
             places[host] = where
+        domain, part = _domain(said, where, names if switch else {})
         if switch is not None:
             hosts[switch] += some
-            domain, part = _domain(said, where, names)
             domains.update(dict.fromkeys(some, domain) if domain else {})
             subdomains.update(dict.fromkeys(some, part) if part else {})
     if not any(hosts.values()):
         raise source.error(None, "has no hosts under a switch; is the file truncated?")
     rows = {
-        name: SwitchRow(f"{source.name}: switch {name}", tuple(below), tuple(hosts[name]))
-        for name, below in children.items()
+        name: SwitchRow(f"{source.name}: switch {name}", tuple(below.get(name, ())), tuple(hosts[name]))
+        for name in dict.fromkeys([*(hosts if graph else ()), *below])
     }
     return parse_tree(source, rows, domains=domains, subdomains=subdomains, gpu_names=tuple(names))
 
 
-def _domain(said: _Hosts, where: str, names: dict[GpuName, None]) -> tuple[str | None, str | None]:
+def _domain(said: dict[str, Any], where: str, names: dict[GpuName, None]) -> tuple[str | None, str | None]:
     """Return the accelerator domain of hosts, and the part of it where it is nested; add what their GPUs are called.
 
     They are under ``nvlink``, or under labels whose keys end in ``/domain`` (``gpu.clique``) and ``/sub-domain``.
     """
-    domain, part = said.nvlink, None
-    for key, value in [*(said.annotations or {}).items(), *(said.labels or {}).items()]:
-        vendor = _PRODUCTS.get(key.removeprefix("beta."))
-        if not vendor and not key.endswith(("/sub-domain", *_DOMAINS)):
-            continue
-        name = require_name(value, f"{where}: {key}")
-        if key.endswith("/sub-domain"):
-            part = part or name
-        elif key.endswith(_DOMAINS):
-            domain = domain or name
-        elif vendor:
-            names[product(name, vendor)] = None
+    domain, part = validated(Name | None, said.get("nvlink"), f"{where}: nvlink"), None
+    for kind in ("annotations", "labels"):
+        labels = validated(dict[Text, Any] | None, said.get(kind), f"{where}: {kind}") or {}
+        for key, value in labels.items():
+            vendor = _PRODUCTS.get(key.removeprefix("beta."))
+            if not vendor and not key.endswith(("/sub-domain", *_DOMAINS)):
+                continue
+            name = require_name(value, f"{where}: {key}")
+            if key.endswith("/sub-domain"):
+                part = part or name
+            elif key.endswith(_DOMAINS):
+                domain = domain or name
+            elif vendor:
+                names[product(name, vendor)] = None
     return domain, f"{domain}.{part}" if domain and part and not part.startswith(domain) else part
 
 
-def _nodes(source: Source, nodes: Sequence[object]) -> list[_Instance]:
-    """Return Kubernetes nodes as the graph engine writes them."""
-    rows: list[_Instance] = []
-    for number, node in enumerate(nodes):
-        labels, where = _within(node, "metadata", "labels"), f"{source.name}: items[{number}]"
-        if tiers := _tiers(labels):
-            name = require_name(_within(node, "metadata", "name"), f"{where}: metadata: name")
-            rows.append(validated(_Instance, {"id": name, "network_layers": tiers, "labels": labels}, where))
-        else:
+def _instances(source: Source, data: dict[str, Any], below: _Below) -> Iterator[_Placed]:
+    """Yield the hosts of the graph engine's JSON or of Kubernetes nodes, and fill in the switches."""
+    key, nodes = ("instances", False) if data.get("items") is None else ("items", True)
+    for where, row in entries(data[key], f"{source.name}: {key}"):
+        labels = _within(row, "metadata", "labels") if nodes else row.get("labels")
+        layers = _tiers(labels) if nodes else row.get("network_layers")
+        if not layers:
+            if not nodes:
+                raise InputError(f"{where}: host {shown(row.get('id'))} has no network_layers.")
             source.anomalies.append(f"{where}: no label names a switch for this node; left out.")
-    return rows
+            continue
+        name = require_name(_within(row, "metadata", "name") if nodes else row.get("id"), f"{where}: id")
+        switches = validated(list[Name], layers, f"{where}: network_layers")
+        for lower, upper in pairwise(switches):
+            below.setdefault(upper, {})[lower] = None
+        yield where, {"labels": labels} if nodes else row, switches[0], [name]
 
 
-def _instances(
-    source: Source, instances: Sequence[_Instance], children: dict[str, dict[str, None]]
-) -> Iterator[_Placed]:
-    """Yield the hosts of the graph engine's JSON, and fill in the switches."""
-    leaves = dict.fromkeys(row.network_layers[0] for row in instances if row.network_layers)
-    children.update((name, {}) for name in leaves)
-    for number, row in enumerate(instances):
-        where = f"{source.name}: instances[{number}]"
-        if not row.network_layers:
-            raise InputError(f"{where}: host {row.id} has no network_layers.")
-        for lower, upper in pairwise(row.network_layers):
-            children.setdefault(upper, {})[lower] = None
-        yield where, row, row.network_layers[0], [row.id]
-
-
-def _blocks(source: Source, data: _File, children: dict[str, dict[str, None]]) -> Iterator[_Placed]:
+def _blocks(source: Source, data: dict[str, Any], below: _Below) -> Iterator[_Placed]:
     """Yield the hosts of a model, and fill in the switches."""
-    where, of_block = f"{source.name}: switches", dict[str, str]()
-    if isinstance(data.switches, list):
-        for named in validated(list[_NamedSwitch], data.switches, where):
-            children[named.name] = dict.fromkeys(named.switches or ())
-            of_block.update(dict.fromkeys(named.capacity_blocks or (), named.name))
+    place, rows, of_block = f"{source.name}: switches", data.get("switches"), dict[str, str]()
+    if isinstance(rows, list):
+        named = [(require_name(row.get("name"), f"{at}: name"), row) for at, row in entries(rows, place)]
     else:
-        table: Mapping[str, _Switch | None] = validated(dict[Text, _Switch | None], data.switches, where)
-        children.update(
-            (name, dict.fromkeys(row.switches or () if row else ())) for name, row in table.items()
-        )
-    for name in [name for below in children.values() for name in below]:
-        children.setdefault(name, {})
-    for key, rows in (("blocks", data.blocks), ("capacity_blocks", data.capacity_blocks)):
-        for number, block in enumerate(rows or ()):
-            where = f"{source.name}: {key}[{number}]"
-            hosts = [host for text in block.nodes or () for host in expand_hosts(text, f"{where}: nodes")]
-            switch = block.switch or of_block.get(str(block.name))
+        table = validated(dict[Text, dict[Text, Any] | None], rows, place)
+        named = [(name, row or {}) for name, row in table.items()]
+    for name, row in named:
+        at = f"{place}: {name}"
+        below[name] = dict.fromkeys(validated(list[Name] | None, row.get("switches"), at) or ())
+        blocks = validated(list[Name] | None, row.get("capacity_blocks"), at) or ()
+        of_block.update(dict.fromkeys(blocks, name))
+    for name in [name for some in below.values() for name in some]:
+        below.setdefault(name, {})
+    for key in ("blocks", "capacity_blocks"):
+        for where, block in entries(data.get(key), f"{source.name}: {key}"):
+            nodes = validated(list[Name] | None, block.get("nodes"), f"{where}: nodes") or ()
+            hosts = [host for text in nodes for host in expand_hosts(text, f"{where}: nodes")]
+            switch = validated(Name | None, block.get("switch"), f"{where}: switch")
+            switch = switch or of_block.get(str(block.get("name")))
             if switch is None:
                 source.anomalies.append(f"{where}: {plural(len(hosts), 'host')} without a switch; left out.")
-            elif switch not in children:
+            elif switch not in below:
                 raise InputError(f"{where}: switch {switch} is not among `switches`.")
             yield where, block, switch, hosts
 

@@ -92,6 +92,21 @@ def test_sharp_management_and_strangers_are_left_out_and_said(ib_rails: Any) -> 
     assert any("ubuntu-pod0-port31: no adapter is on a leaf of its rail" in line for line in found.anomalies)
 
 
+def test_unequal_rates_and_routers_are_said(ib_rails: Any) -> None:
+    fabric = ib_rails(links=2)
+    at = next(i for i, cable in enumerate(fabric.cables) if cable[2] == "spine-0")
+    fabric.cables[at] = (*fabric.cables[at][:4], "4xHDR")
+    router = 'Rt\t1 "R-00000000c0000000"\t\t# "router"\n[1](c0000000) \t"S-00000000a0000000"[64] # 4xNDR\n'
+    leaf = '"MF0;leaf-0-0:MQM9700/U1" enhanced port 0 lid 7 lmc 0\n'
+    text = fabric.text().replace(leaf, leaf + '[64] \t"R-00000000c0000000"[1] # 4xNDR\n') + router
+    found = read(text)
+    assert next(trunk.rate.value for trunk in found.trunks if trunk.ends == ("leaf-0-0", "spine-0")) == 25e9
+    assert any(
+        "leaf-0-0 to spine-0 runs at 4xNDR, another link of the two at 200 Gb/s" in a for a in found.anomalies
+    )
+    assert any("R-00000000c0000000: routers; left out." in line for line in found.anomalies)
+
+
 def facts(found: Any) -> Any:
     """What a fabric is, without the lines of the file that say so."""
     ports = [(p.host, p.switch, p.nic, p.rate.value, p.rail) for p in found.ports]
@@ -137,7 +152,7 @@ def test_damage_of_the_list_of_ports(ib_rails: Any, damage: Any, problem: str) -
         (lambda t: t[: len(t) * 2 // 3], "is it truncated|not described"),
         (lambda t: t.replace(" 4xNDR", " 4xHDR", 1), "runs at 4xHDR, but at 4xNDR in line"),
         (lambda t: t.replace("[33] ", "[99] ", 1), "port 99 of a device with 65 ports"),
-        (lambda t: t[t.index("[1]") :], "before any Switch or Ca line"),
+        (lambda t: t[t.index("[1]") :], "port 1 before any device"),
     ],
 )
 def test_damage_is_one_line_with_its_place(ib_rails: Any, damage: Any, problem: str) -> None:

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from topology.base.figures import Evidence, Figure
 from topology.base.reading import shown
 from topology.importers.cabling import Adapter, cabled_fabric
-from topology.importers.found import FabricFound, Format, TrunkFound
+from topology.importers.found import FabricFound, Format, TrunkFound, listed
 from topology.importers.source import Source
 
 _DEVICE = re.compile(r'(Switch|Ca|Rt)\s+(\d{1,9})\s+"([SHR]-[0-9a-fA-F]+)"\s*(?:#\s*"([^"]*)")?.*')
@@ -32,11 +32,10 @@ _LANE_GBIT_PER_S = {
 """Data rate of one lane by speed (InfiniBand Trade Association, roadmap; SDR to QDR after 8b/10b)."""
 _DEFAULT_NAME = re.compile(r"^MT\d{3,6}\b|ConnectX|Mellanox|NVIDIA|^InfiniBand\b|^\(?none\)?$", re.IGNORECASE)
 _SHARP = "Aggregation Node"
-_MOST_PORTS = 10_000
 
 
 class _Cable(NamedTuple):
-    """What a port line says: the far device and its port, the rate as written without spaces, and the line."""
+    """What a line says of a port: the far device and its port, the rate without spaces, and the line."""
 
     far: str
     far_port: int
@@ -45,84 +44,103 @@ class _Cable(NamedTuple):
 
 
 @dataclass
-class _Device:
-    """A switch (``S-...``), adapter or router: its cables by port."""
+class _Ports:
+    """The devices (``S-...`` are switches) with their names and lines, and the cables by device and port."""
 
-    guid: str
-    ports: int
-    name: str
-    line: int
-    cables: dict[int, _Cable] = field(default_factory=dict)
+    source: Source
+    names: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    cables: dict[tuple[str, int], _Cable] = field(default_factory=dict)
 
-    def add(self, source: Source, line: int, port: int, far: str, far_port: int, rate: str) -> None:
+    def add(self, line: int, guid: str, port: int, far: str, far_port: int, rate: str) -> None:
         """Add a cable."""
-        if not 1 <= port <= self.ports:
-            raise source.error(line, f"port {port} of a device with {self.ports} ports.")
-        if port in self.cables:
-            raise source.error(line, f"duplicate port {port} (first in line {self.cables[port].line}).")
+        if (guid, port) in self.cables:
+            first = self.cables[guid, port].line
+            raise self.source.error(line, f"duplicate port {port} (first in line {first}).")
         match = _RATE.search(rate)
         if match is None:
-            raise source.error(line, "has no width and speed like 4xNDR; is the line truncated?")
-        self.cables[port] = _Cable(far, far_port, f"{match[1]}x{match[2]}", line)
+            raise self.source.error(line, "has no width and speed like 4xNDR; is the line truncated?")
+        self.cables[guid, port] = _Cable(far, far_port, f"{match[1]}x{match[2]}", line)
 
 
 def parse_ibnetdiscover(source: Source) -> FabricFound:
     """Return the fabric, hosts gathered from their adapters."""
     first = _FIRST.search(source.text)
-    devices = _listed(source) if first and first[1] else _devices(source)
-    names = _switch_names(devices)
+    ports = _listed(source) if first and first[1] else _devices(source)
+    names = _switch_names(ports.names)
     if not names:
         raise source.error(None, "has no switch; is the file truncated?")
-    _check_ends(source, devices)
-    trunks: dict[tuple[str, str], TrunkFound] = {}
-    for device in devices.values():
-        for _, cable in sorted(device.cables.items()):
-            if device.guid not in names or cable.far not in names or device.guid > cable.far:
-                continue
-            ends, rate = (names[device.guid], names[cable.far]), _figure(source, cable)
-            old = trunks.get(ends)
-            if old is not None and old.rate is not None:
-                if rate.value != old.rate.value:
-                    other = f"another link of the two at {old.rate.text}; the slower rate is used for both"
-                    source.note(cable.line, f"{ends[0]} to {ends[1]} runs at {cable.rate}, {other}.")
-                rate = min(old.rate, rate, key=lambda figure: figure.value)
-            trunks[ends] = TrunkFound(ends, 1 + (old.count or 0 if old else 0), rate)
-    return cabled_fabric(source, names.values(), _adapters(source, devices, names), trunks.values())
+    _check_ends(ports)
+    if routers := [guid for guid in ports.names if guid.startswith("R")]:
+        source.note(ports.lines[routers[0]], f"{listed(routers)}: routers; left out.")
+    order = {guid: place for place, guid in enumerate(ports.names)}
+    cables = sorted(ports.cables.items(), key=lambda item: (order[item[0][0]], item[0][1]))
+    several = Counter(guid for guid, _ in ports.cables)
+    adapters: list[Adapter] = []
+    links: dict[tuple[str, str], list[_Cable]] = defaultdict(list)
+    for (guid, port), cable in cables:
+        if guid.startswith("H") and _SHARP not in ports.names[guid]:
+            if cable.far not in names:
+                raise source.error(cable.line, f"{guid} is cabled to another adapter, {cable.far}.")
+            host, nic = _host_and_nic(ports.names[guid])
+            nic = f"{nic}.{port}" if nic and several[guid] > 1 else nic
+            rate, place = _figure(source, cable), source.at(cable.line)
+            adapters.append(Adapter(host, nic, names[cable.far], cable.far_port, rate, place))
+        elif guid in names and cable.far in names and guid < cable.far:
+            links[names[guid], names[cable.far]].append(cable)
+    trunks = [_trunk(source, ends, some) for ends, some in links.items()]
+    return cabled_fabric(source, names.values(), adapters, trunks)
 
 
-def _devices(source: Source) -> dict[str, _Device]:
+def _trunk(source: Source, ends: tuple[str, str], cables: list[_Cable]) -> TrunkFound:
+    """Return the cables between two switches as links of one rate, the slowest."""
+    rates = [_figure(source, cable) for cable in cables]
+    slowest = min(rates, key=lambda rate: rate.value)
+    for rate, cable in zip(rates, cables, strict=True):
+        if rate.value != slowest.value:
+            other = f"another link of the two at {slowest.text}; the slower rate is used for both"
+            source.note(cable.line, f"{ends[0]} to {ends[1]} runs at {cable.rate}, {other}.")
+    return TrunkFound(ends, len(cables), slowest)
+
+
+def _devices(source: Source) -> _Ports:
     """Read the report of devices with their ports."""
-    devices: dict[str, _Device] = {}
-    current: _Device | None = None
+    found, guid, ports = _Ports(source), "", 0
     for number, line in enumerate(map(str.strip, source.lines), 1):
         if match := _DEVICE.fullmatch(line):
-            guid, ports = match[3], min(int(match[2]), _MOST_PORTS)
-            if guid in devices:
-                raise source.error(number, f"duplicate {guid} (first in line {devices[guid].line}).")
-            current = devices[guid] = _Device(guid, ports, (match[4] or "").strip(), number)
+            guid, ports = match[3], int(match[2])
+            source.once(found.lines, guid, number, guid)
+            found.names[guid] = (match[4] or "").strip()
         elif match := _PORT.fullmatch(line):
-            if current is None:
-                raise source.error(number, "a port before any Switch or Ca line; is the beginning missing?")
-            current.add(source, number, int(match[1][:6]), match[2], int(match[3][:6]), match[4] or "")
+            port = int(match[1][:6])
+            if not 1 <= port <= ports:
+                of = (
+                    f"of a device with {ports} ports"
+                    if guid
+                    else "before any device; is the beginning missing?"
+                )
+                raise source.error(number, f"port {port} {of}.")
+            found.add(number, guid, port, match[2], int(match[3][:6]), match[4] or "")
         elif line and not _FACT.fullmatch(line):
             raise source.error(number, f"{shown(line)} is no line of ibnetdiscover; is it truncated?")
-    return devices
+    return found
 
 
-def _listed(source: Source) -> dict[str, _Device]:
+def _listed(source: Source) -> _Ports:
     """Read the list of ports."""
-    devices: dict[str, _Device] = {}
+    found = _Ports(source)
     for number, line in enumerate(map(str.strip, source.lines), 1):
         match = _LISTED.fullmatch(line)
         if match is None and line:
             raise source.error(number, f"{shown(line)} is no line of `ibnetdiscover -p`; is it truncated?")
         if match is not None:
-            guid, name = _guid(*match.group(1, 2, 3)), (match[8] or match[9] or "").strip()
-            device = devices.setdefault(guid, _Device(guid, _MOST_PORTS, name, number))
+            guid = _guid(*match.group(1, 2, 3))
+            found.lines.setdefault(guid, number)
+            found.names.setdefault(guid, (match[8] or match[9] or "").strip())
             if match[5]:
                 far = _guid(*match.group(5, 6, 7))
-                device.add(source, number, int(match[2]), far, int(match[6]), match[4])
-    return devices
+                found.add(number, guid, int(match[2]), far, int(match[6]), match[4])
+    return found
 
 
 def _guid(kind: str, port: str, guid: str) -> str:
@@ -130,29 +148,28 @@ def _guid(kind: str, port: str, guid: str) -> str:
     return f"{_LETTERS[kind]}-{int(guid, 16) - (int(port) - 1 if kind == 'CA' else 0):016x}"
 
 
-def _check_ends(source: Source, devices: dict[str, _Device]) -> None:
+def _check_ends(ports: _Ports) -> None:
     """Both ends of a cable name each other, at the same rate."""
-    for guid, device in devices.items():
-        for port, (far, far_port, rate, line) in device.cables.items():
-            if far not in devices:
-                problem = f"{guid} is cabled to {far}, which is not described; is the file truncated?"
-                raise source.error(line, problem)
-            back = devices[far].cables.get(far_port)
-            if back is None or (back.far, back.far_port) != (guid, port):
-                other = back.line if back else devices[far].line
-                problem = f"{guid} port {port} is cabled to {far} port {far_port}, but line {other} contradicts this."
-                raise source.error(line, problem)
-            if back.rate != rate:
-                raise source.error(line, f"the cable runs at {rate}, but at {back.rate} in line {back.line}.")
+    for (guid, port), (far, far_port, rate, line) in ports.cables.items():
+        back = ports.cables.get((far, far_port))
+        problem = ""
+        if far not in ports.names:
+            problem = f"{guid} is cabled to {far}, which is not described; is the file truncated?"
+        elif back is None or (back.far, back.far_port) != (guid, port):
+            other = back.line if back else ports.lines[far]
+            problem = (
+                f"{guid} port {port} is cabled to {far} port {far_port}, but line {other} contradicts this."
+            )
+        elif back.rate != rate:
+            problem = f"the cable runs at {rate}, but at {back.rate} in line {back.line}."
+        if problem:
+            raise ports.source.error(line, problem)
 
 
-def _switch_names(devices: dict[str, _Device]) -> dict[str, str]:
+def _switch_names(names: dict[str, str]) -> dict[str, str]:
     """Return the name of each switch by GUID: its node description without ``MF0;`` and model, if that is unique."""
-    short = {
-        guid: re.sub(r"^MF0;(.*?)(:[^:]*)?$", r"\1", device.name)
-        for guid, device in devices.items()
-        if guid.startswith("S")
-    }
+    switches = {guid: name for guid, name in names.items() if guid.startswith("S")}
+    short = {guid: re.sub(r"^MF0;(.*?)(:[^:]*)?$", r"\1", name) for guid, name in switches.items()}
     times = Counter(short.values())
     return {
         guid: name if name and times[name] == 1 and not _DEFAULT_NAME.search(name) else guid
@@ -160,21 +177,11 @@ def _switch_names(devices: dict[str, _Device]) -> dict[str, str]:
     }
 
 
-def _adapters(source: Source, devices: dict[str, _Device], names: dict[str, str]) -> list[Adapter]:
-    """Return every cabled adapter port, with host and NIC where its description names them."""
-    found = []
-    for guid, device in devices.items():
-        if not guid.startswith("H") or _SHARP in device.name:
-            continue
-        words = [] if _DEFAULT_NAME.search(device.name) else device.name.replace("'", "").split()
-        host, nic, *_ = *words, "", ""
-        for port, cable in sorted(device.cables.items()):
-            if cable.far not in names:
-                raise source.error(cable.line, f"{guid} is cabled to another adapter, {cable.far}.")
-            label = nic if len(device.cables) == 1 or not nic else f"{nic}.{port}"
-            rate, place = _figure(source, cable), source.at(cable.line)
-            found.append(Adapter(host, label, names[cable.far], cable.far_port, rate, place))
-    return found
+def _host_and_nic(description: str) -> tuple[str, str]:
+    """Return host and NIC of a node description; empty where it is the adapter's default."""
+    words = [] if _DEFAULT_NAME.search(description) else description.replace("'", "").split()
+    host, nic, *_ = *words, "", ""
+    return host, nic
 
 
 def _figure(source: Source, cable: _Cable) -> Figure:

@@ -16,6 +16,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TypeVar
 
+import networkx as nx
+
 from topology.base.figures import Figure
 from topology.base.names import natural
 from topology.importers.found import FabricFound, PortFound, TrunkFound, commonest, levels_above, listed
@@ -65,12 +67,9 @@ def cabled_fabric(
     leaf_rails = _leaf_rails(adapters, rails)
     adapters = _without_foreign(adapters, leaf_rails, rails, report)
     _place_unnamed(adapters, pods, leaf_rails, report)
-    joined: dict[str, set[str]] = defaultdict(set)
-    for a, b in (trunk.ends for trunk in trunks):
-        joined[a].add(b)
-        joined[b].add(a)
+    joined = nx.Graph([trunk.ends for trunk in trunks])
     leaves = _by(adapters, lambda one: one.switch)
-    levels = levels_above((name for name in switches if name in leaves), joined)
+    levels = levels_above((name for name in switches if name in leaves), joined.adj)
     if adrift := [name for name in switches if name not in levels]:
         report.append(f"{source.name}: {listed(adrift)}: no host is reachable from it; left out.")
     hosts = _by(adapters, lambda one: one.host)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import TypeVar
 
-from networkx.utils import UnionFind
+import networkx as nx
 
 from topology.base.figures import Figure
 
@@ -115,9 +115,8 @@ def kept_switches(
 
 def sockets(gpus: Sequence[_Gpu], same: Callable[[_Gpu, _Gpu], bool]) -> tuple[str, ...]:
     """Return the number of each GPU's socket, where ``same`` says whether two share one."""
-    joined: UnionFind[_Gpu] = UnionFind(gpus)
-    for pair in combinations(gpus, 2):
-        if same(*pair):
-            joined.union(*pair)
-    order = {root: str(i) for i, root in enumerate(dict.fromkeys(joined[gpu] for gpu in gpus))}
-    return tuple(order[joined[gpu]] for gpu in gpus)
+    joined: nx.Graph[_Gpu] = nx.Graph()
+    joined.add_nodes_from(gpus)
+    joined.add_edges_from(pair for pair in combinations(gpus, 2) if same(*pair))
+    numbers = {gpu: str(i) for i, group in enumerate(nx.connected_components(joined)) for gpu in group}
+    return tuple(numbers[gpu] for gpu in gpus)

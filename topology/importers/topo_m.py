@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations
 
-from networkx.utils import UnionFind
+import networkx as nx
 
 from topology.base.reading import shown
 from topology.importers.found import Format, NicFound, NodeFound, listed
@@ -175,12 +175,9 @@ def _switches(cells: _Cells, names: Sequence[str]) -> dict[str, tuple[str, ...]]
     found: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
     known: dict[frozenset[str], str] = {}
     for kinds in (("PIX", "PXB"), ("PIX",)):
-        joined: UnionFind[str] = UnionFind(names)
-        for pair in combinations(names, 2):
-            if cells[pair] in kinds:
-                joined.union(*pair)
-        for group in sorted(map(frozenset, joined.to_sets()), key=lambda some: min(map(names.index, some))):
-            if len(group) > 1 and group not in known and any(name.startswith("GPU") for name in group):
+        joined = nx.Graph([pair for pair in combinations(names, 2) if cells[pair] in kinds])
+        for group in map(frozenset, nx.connected_components(joined)):
+            if group not in known and any(name.startswith("GPU") for name in group):
                 known[group] = f"pcie{len(known)}"
                 found.update({member: (*found[member], known[group]) for member in group})
     return found

@@ -23,7 +23,7 @@ from topology.importers.gpu_names import GpuName, product
 from topology.importers.pcie import sockets
 from topology.importers.source import Source, entries, unwrapped
 
-_TITLE = re.compile(r"\s*=*\s*([A-Z ]+?) (?:TABLE|between two GPUs)\s*:?\s*=*\s*", re.IGNORECASE)
+_TITLE = re.compile(r"=*+\s*+([A-Z][A-Z ]*?) (?:TABLE|between two GPUs)\s*+:?\s*+=*+", re.IGNORECASE)
 _TABLES = {"link type": "link_type", "weight": "weight", "access": "link_status", "numa bw": "bandwidth"}
 _TABLES["hops"] = "num_hops"
 """What titles of tables name, as the JSON calls it."""
@@ -44,7 +44,7 @@ _Tables = defaultdict[str, dict[_Pair, str]]
 
 def looks_like_amd_smi(text: str) -> bool:
     """Whether a text has a table of ``amd-smi topology`` or ``rocm-smi --showtopo``."""
-    return any(_TITLE.fullmatch(line) for line in text.split("\n") if len(line) < 200)
+    return any(_TITLE.fullmatch(line.strip()) for line in text.split("\n"))
 
 
 def is_amd_smi_json(data: object) -> bool:
@@ -173,7 +173,7 @@ def _text(source: Source) -> tuple[list[str], _Tables]:
     tables, names = _Tables(dict), list[str]()
     rows = iter([(number, line) for number, line in enumerate(source.lines, 1) if line.strip()])
     for start, line in rows:
-        title = _TITLE.fullmatch(line)
+        title = _TITLE.fullmatch(line.strip())
         key = _TABLES.get(title[1].strip().lower()) if title else None
         if key is None or key in tables:
             continue

@@ -41,6 +41,12 @@ class Adapter:
     rate: Figure | None
     place: str
     rail: int | None = None
+    pod: int = -1
+
+    @property
+    def slot(self) -> tuple[int, int]:
+        """Pod and switch port."""
+        return self.pod, self.switch_port
 
 
 def _by(adapters: Iterable[Adapter], key: Callable[[Adapter], _Key]) -> dict[_Key, list[Adapter]]:
@@ -62,11 +68,12 @@ def cabled_fabric(
     rails = _rank(adapters)
     pods = _pods(adapters)
     for one in adapters:
+        one.pod = pods[one.switch]
         if one.host in _GENERIC:
-            one.host = f"{one.host}-pod{pods[one.switch]}-port{one.switch_port}"
+            one.host = f"{one.host}-pod{one.pod}-port{one.switch_port}"
     leaf_rails = _leaf_rails(adapters, rails)
     adapters = _without_foreign(adapters, leaf_rails, rails, report)
-    _place_unnamed(adapters, pods, leaf_rails, report)
+    _place_unnamed(adapters, leaf_rails, report)
     joined = nx.Graph([trunk.ends for trunk in trunks])
     leaves = _by(adapters, lambda one: one.switch)
     levels = levels_above((name for name in switches if name in leaves), joined.adj)
@@ -85,7 +92,7 @@ def cabled_fabric(
         switches=levels,
         ports=tuple(PortFound(a.host, a.switch, a.place, a.nic, a.rate, a.rail) for a in adapters),
         trunks=tuple(trunk for trunk in trunks if levels.keys() >= set(trunk.ends)),
-        pods={host: f"pod{commonest(pods[one.switch] for one in own)}" for host, own in hosts.items()},
+        pods={host: f"pod{commonest(one.pod for one in own)}" for host, own in hosts.items()},
         switch_rails=leaf_rails,
         rails=rails,
         infiniband=True,
@@ -159,51 +166,45 @@ def _without_foreign(
     return [one for one in adapters if one.host not in gone]
 
 
-def _place_unnamed(
-    adapters: Sequence[Adapter], pods: Mapping[str, int], leaf_rails: Mapping[str, int], report: list[str]
-) -> None:
+def _place_unnamed(adapters: Sequence[Adapter], leaf_rails: Mapping[str, int], report: list[str]) -> None:
     """Give adapters without a host's name to the host on the same port of the other leaves of their pod.
 
     The others are the fewest hosts that explain them: those of one port, then what is left.
     """
-
-    def slot(one: Adapter) -> tuple[int, int]:
-        return pods[one.switch], one.switch_port
-
     unnamed = [one for one in adapters if not one.host]
     if not unnamed:
         return
-    named = _by((one for one in adapters if one.host), slot)
+    named = _by((one for one in adapters if one.host), lambda one: one.slot)
     on_leaf = {(one.switch, one.host) for one in adapters if one.host}
     rest: list[Adapter] = []
     for one in unnamed:
-        counts = Counter(other.host for other in named.get(slot(one), ())).most_common(2)
+        counts = Counter(other.host for other in named.get(one.slot, ())).most_common(2)
         clear = counts and (len(counts) == 1 or counts[0][1] > counts[1][1])
         if clear and (one.switch, counts[0][0]) not in on_leaf:
             one.host = counts[0][0]
             on_leaf.add((one.switch, one.host))
         else:
             rest.append(one)
-    by_slot = _by(rest, slot)
-    groups = {place: members for place, members in by_slot.items() if len(members) > 1}
-    lone = [members[0] for members in by_slot.values() if len(members) == 1]
+    by_slot = _by(rest, lambda one: one.slot)
+    groups = {slot: members for slot, members in by_slot.items() if len(members) > 1}
+    lone = (members[0] for members in by_slot.values() if len(members) == 1)
     for one in sorted(lone, key=lambda a: (a.switch, a.switch_port)):
-        lacking = [
-            members
-            for (pod, _), members in groups.items()
-            if pod == pods[one.switch] and all(member.switch != one.switch for member in members)
-        ]
+        same_pod = (members for (pod, _), members in groups.items() if pod == one.pod)
+        lacking = [members for members in same_pod if one.switch not in {other.switch for other in members}]
         if len(lacking) == 1:
             lacking[0].append(one)
         else:
-            groups[slot(one)] = [one]
+            groups[one.slot] = [one]
     for (pod, port), members in groups.items():
         for one in members:
             one.host = f"unnamed-pod{pod}-port{port}"
     for one in unnamed:
         one.rail = leaf_rails.get(one.switch, one.rail)
+    assigned, new = (
+        len(unnamed) - len(rest),
+        f"{len(rest)} taken as {len(groups)} hosts (unnamed-...) by port",
+    )
     report.append(
-        f"{unnamed[0].place}: {len(unnamed)} adapters do not name their host: {len(unnamed) - len(rest)} "
-        f"assigned to the host on the same port of the other leaves, {len(rest)} taken as {len(groups)} hosts "
-        "(unnamed-...) by port."
+        f"{unnamed[0].place}: {len(unnamed)} adapters do not name their host: {assigned} assigned to the host on "
+        f"the same port of the other leaves, {new}."
     )

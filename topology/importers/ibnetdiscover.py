@@ -20,8 +20,10 @@ _DEVICE = re.compile(r'(Switch|Ca|Rt)\s+(\d{1,9})\s+"([SHR]-[0-9a-fA-F]+)"\s*(?:
 _END = r'"([SHR]-[0-9a-fA-F]+)"\[(\d+)\](?:\[ext \d+\])?(?:\([0-9a-fA-F]+\))?'
 _PORT = re.compile(rf"\[(\d+)\](?:\[ext \d+\])?(?:\([0-9a-fA-F]+\))?\s+{_END}\s*(?:#(.*))?")
 _LISTED_END = r"(SW|CA|RT)\s+\d+\s+(\d{1,6})\s+0x([0-9a-fA-F]{1,16})"
-_LISTED = re.compile(rf"{_LISTED_END}\s+(\S+\s+\S+)\s+(?:-\s+{_LISTED_END}\s+\(\s*'(.*)' - '.*'\s*\)|'(.*)')")
-_FIRST = re.compile(rf'^(?:(?:Switch|Ca)\s+\d+\s+"[SH]-[0-9a-fA-F]+"|\s*({_LISTED_END}))', re.MULTILINE)
+_LISTED = re.compile(
+    rf"{_LISTED_END}\s+(\S+\s+\S+)\s+(?:-\s+{_LISTED_END}\s+\(\s*'((?:(?!' - ').)*+)' - '.*'\s*\)|'(.*)')"
+)
+_FIRST = re.compile(rf'^(?:(?:Switch|Ca)\s+\d+\s+"[SH]-[0-9a-fA-F]+"|[^\S\n]*+({_LISTED_END}))', re.MULTILINE)
 _LETTERS = {"SW": "S", "CA": "H", "RT": "R"}
 _FACT = re.compile(r"[A-Za-z]\w*=\S.*|DDR|#.*")
 _RATE = re.compile(r"\b(1|2|4|8|12)x\s*(SDR|DDR|QDR|FDR10|FDR|EDR|HDR|NDR|XDR)\b")

@@ -31,7 +31,7 @@ _TRAILING = re.compile(r"CPU Affinity|NUMA Affinity|GPU NUMA ID", re.IGNORECASE)
 _LEGEND = re.compile(r"^[^\S\n]*+(NIC\d+):[^\S\n]*+(\S++)[^\S\n]*+$", re.MULTILINE)
 _LOST_ESCAPES = re.compile(r"(?:\^\[|␛|\\(?:e|x1b|033))?\[[0-9;]{0,8}m")
 """Terminal codes without escape characters, from pasted text."""
-_PRODUCT = re.compile(r"^\s*GPU \d{1,4}: (NVIDIA [^(]+?) \(UUID", re.MULTILINE)
+_PRODUCT = re.compile(r"^[^\S\n]*+GPU \d{1,4}: (NVIDIA [^(\n]+?) \(UUID", re.MULTILINE)
 """A line of ``nvidia-smi -L``, often pasted together with the matrix."""
 _MOST_DIRECT = 18
 """NVLinks of a GPU on a board without switches: H100 and GH200 in fours, six to each (NVIDIA's data sheets)."""

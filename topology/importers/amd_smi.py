@@ -125,24 +125,24 @@ def _check_whole(source: Source, names: list[str], xgmi: list[_Pair]) -> None:
 
 def _apart(tables: _Tables, pairs: list[_Pair]) -> dict[_Pair, str]:
     """Return the pairs without a link of their own, with why."""
-    found: dict[_Pair, str] = {}
+    apart: dict[_Pair, str] = {}
     for pair in pairs:
         weights = _numbers(tables, "weight", pair)
         steps = [ceil(weight / _WEIGHT_OF_A_HOP) for weight in weights]
         hops = max([*_numbers(tables, "num_hops", pair), *steps], default=1)
         if hops > 1:
-            found[pair] = f"{hops} hops" + (f", weight {max(weights)}" if weights else "")
-    return found
+            apart[pair] = f"{hops} hops" + (f", weight {max(weights)}" if weights else "")
+    return apart
 
 
 def _bandwidths(source: Source, tables: _Tables, xgmi: list[_Pair]) -> tuple[Figure | None, dict[_Pair, int]]:
     """Return the rate of one link, and the number of links between two GPUs."""
     ranges = {pair: match for pair in xgmi if (match := _RANGE.fullmatch(tables["bandwidth"].get(pair, "")))}
-    one = commonest(int(match[1]) for match in ranges.values())
+    rate = commonest(int(match[1]) for match in ranges.values())
     counts = {pair: max(1, round(int(match[2]) / int(match[1]))) for pair, match in ranges.items()}
     figure, reading = None, "no bandwidths given, so links and rates are from the catalog"
-    if one is not None:
-        figure = Figure(one * 1e6, "byte/s", Evidence.MEASURED, source.name, f"{one / 1e3:g} GB/s")
+    if rate is not None:
+        figure = Figure(rate * 1e6, "byte/s", Evidence.MEASURED, source.name, f"{rate / 1e3:g} GB/s")
         reading = f"{figure.text} a link each way, {commonest(counts.values())} between two GPUs"
     source.readings += [f"{source.name}: {reading}."] if xgmi else []
     return figure, counts

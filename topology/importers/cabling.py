@@ -61,34 +61,34 @@ def cabled_fabric(
 ) -> FabricFound:
     """Return the InfiniBand fabric of named switches and adapters."""
     report = source.anomalies
-    managing = sorted({one.host for one in adapters if _MANAGEMENT.search(one.host)})
+    managing = sorted({hca.host for hca in adapters if _MANAGEMENT.search(hca.host)})
     if managing:
         report.append(f"{source.name}: {listed(managing)}: management hosts without GPUs; left out.")
-    adapters = [one for one in adapters if one.host not in managing]
+    adapters = [hca for hca in adapters if hca.host not in managing]
     rails = _rank(adapters)
     pods = _pods(adapters)
-    for one in adapters:
-        one.pod = pods[one.switch]
-        if one.host in _GENERIC:
-            one.host = f"{one.host}-pod{one.pod}-port{one.switch_port}"
+    for hca in adapters:
+        hca.pod = pods[hca.switch]
+        if hca.host in _GENERIC:
+            hca.host = f"{hca.host}-pod{hca.pod}-port{hca.switch_port}"
     leaf_rails = _leaf_rails(adapters, rails)
     adapters = _without_foreign(adapters, leaf_rails, rails, report)
     _place_unnamed(adapters, leaf_rails, report)
     joined = nx.Graph([trunk.ends for trunk in trunks])
-    leaves = _by(adapters, lambda one: one.switch)
+    leaves = _by(adapters, lambda hca: hca.switch)
     levels = levels_above((name for name in switches if name in leaves), joined.adj)
     if adrift := [name for name in switches if name not in levels]:
         report.append(f"{source.name}: {listed(adrift)}: no host is reachable from it; left out.")
-    hosts = _by(adapters, lambda one: one.host)
+    hosts = _by(adapters, lambda hca: hca.host)
     adapters.sort(key=lambda a: (natural(a.host), -1 if a.rail is None else a.rail, natural(a.nic)))
-    for one in adapters:
-        rail = leaf_rails.get(one.switch)
-        if one.rail is not None and rail not in (None, one.rail):
-            others = sum(other.rail == rail for other in leaves[one.switch])
-            leaf = f"{one.switch}, a leaf of rail {rail} ({others} others there)"
-            report.append(f"{one.place}: {one.host} {one.nic} (rail {one.rail}) is on {leaf}.")
+    for hca in adapters:
+        rail = leaf_rails.get(hca.switch)
+        if hca.rail is not None and rail not in (None, hca.rail):
+            others = sum(other.rail == rail for other in leaves[hca.switch])
+            leaf = f"{hca.switch}, a leaf of rail {rail} ({others} others there)"
+            report.append(f"{hca.place}: {hca.host} {hca.nic} (rail {hca.rail}) is on {leaf}.")
     return FabricFound(
-        hosts={one.host: hosts[one.host][0].place for one in adapters},
+        hosts={hca.host: hosts[hca.host][0].place for hca in adapters},
         switches=levels,
         ports=tuple(PortFound(a.host, a.switch, a.place, a.nic, a.rate, a.rail) for a in adapters),
         trunks=tuple(trunk for trunk in trunks if levels.keys() >= set(trunk.ends)),
@@ -104,23 +104,23 @@ def _rank(adapters: Sequence[Adapter]) -> int:
 
     A number that a tenth of the scheme's usual adapters have is a rail.
     """
-    schemes = {one.nic: match for one in adapters if (match := re.fullmatch(r"(.*?)(\d{1,6})", one.nic))}
+    schemes = {hca.nic: match for hca in adapters if (match := re.fullmatch(r"(.*?)(\d{1,6})", hca.nic))}
     counts = Counter((schemes[a.nic][1], int(schemes[a.nic][2])) for a in adapters if a.nic in schemes)
     most: dict[str, int] = defaultdict(int)
     for (prefix, _), count in counts.items():
         most[prefix] = max(most[prefix], count)
     usual = sorted(key for key, count in counts.items() if count * 10 >= most[key[0]])
     ranks = {key: rank for _, keys in groupby(usual, itemgetter(0)) for rank, key in enumerate(keys)}
-    for one in adapters:
-        match = schemes.get(one.nic)
-        one.rail = ranks.get((match[1], int(match[2]))) if match else None
+    for hca in adapters:
+        match = schemes.get(hca.nic)
+        hca.rail = ranks.get((match[1], int(match[2]))) if match else None
     return 1 + max(ranks.values(), default=-1)
 
 
 def _pods(adapters: Sequence[Adapter]) -> dict[str, int]:
     """Return the pod of each leaf: leaves that share most of their named hosts."""
-    leaves = _by(adapters, lambda one: one.switch)
-    hosts = {leaf: {one.host for one in own} - _GENERIC - {""} for leaf, own in leaves.items()}
+    leaves = _by(adapters, lambda hca: hca.switch)
+    hosts = {leaf: {hca.host for hca in own} - _GENERIC - {""} for leaf, own in leaves.items()}
     pods: dict[str, int] = {}
     firsts: list[str] = []
     for leaf in sorted(hosts, key=natural):
@@ -137,10 +137,10 @@ def _pods(adapters: Sequence[Adapter]) -> dict[str, int]:
 def _leaf_rails(adapters: Sequence[Adapter], rails: int) -> dict[str, int]:
     """Return the rail of each leaf, if leaves have one: no host is on a leaf twice."""
     per_leaf: dict[str, Counter[int]] = defaultdict(Counter)
-    for one in adapters:
-        if one.rail is not None:
-            per_leaf[one.switch][one.rail] += 1
-    pairs = Counter((one.switch, one.host) for one in adapters if one.host)
+    for hca in adapters:
+        if hca.rail is not None:
+            per_leaf[hca.switch][hca.rail] += 1
+    pairs = Counter((hca.switch, hca.host) for hca in adapters if hca.host)
     aligned = sum(max(counts.values()) for counts in per_leaf.values())
     total = sum(counts.total() for counts in per_leaf.values())
     together = sum(count > 1 for count in pairs.values())
@@ -155,7 +155,7 @@ def _without_foreign(
     """Leave out hosts all of whose adapters are on leaves of other rails: they are not cabled as GPU hosts."""
     gone = {
         host: own
-        for host, own in _by(adapters, lambda one: one.host).items()
+        for host, own in _by(adapters, lambda hca: hca.host).items()
         if host
         and 1 < len(own) < rails
         and all(a.rail is not None and leaf_rails.get(a.switch, a.rail) != a.rail for a in own)
@@ -163,7 +163,7 @@ def _without_foreign(
     if gone:
         why = "no adapter is on a leaf of its rail, so this is not a GPU host; left out."
         report.append(f"{gone[min(gone)][0].place}: {listed(sorted(gone))}: {why}")
-    return [one for one in adapters if one.host not in gone]
+    return [hca for hca in adapters if hca.host not in gone]
 
 
 def _place_unnamed(adapters: Sequence[Adapter], leaf_rails: Mapping[str, int], report: list[str]) -> None:
@@ -171,35 +171,35 @@ def _place_unnamed(adapters: Sequence[Adapter], leaf_rails: Mapping[str, int], r
 
     The others are the fewest hosts that explain them: those of one port, then what is left.
     """
-    unnamed = [one for one in adapters if not one.host]
+    unnamed = [hca for hca in adapters if not hca.host]
     if not unnamed:
         return
-    named = _by((one for one in adapters if one.host), lambda one: one.slot)
-    on_leaf = {(one.switch, one.host) for one in adapters if one.host}
+    named = _by((hca for hca in adapters if hca.host), lambda hca: hca.slot)
+    on_leaf = {(hca.switch, hca.host) for hca in adapters if hca.host}
     rest: list[Adapter] = []
-    for one in unnamed:
-        counts = Counter(other.host for other in named.get(one.slot, ())).most_common(2)
+    for hca in unnamed:
+        counts = Counter(other.host for other in named.get(hca.slot, ())).most_common(2)
         clear = counts and (len(counts) == 1 or counts[0][1] > counts[1][1])
-        if clear and (one.switch, counts[0][0]) not in on_leaf:
-            one.host = counts[0][0]
-            on_leaf.add((one.switch, one.host))
+        if clear and (hca.switch, counts[0][0]) not in on_leaf:
+            hca.host = counts[0][0]
+            on_leaf.add((hca.switch, hca.host))
         else:
-            rest.append(one)
-    by_slot = _by(rest, lambda one: one.slot)
+            rest.append(hca)
+    by_slot = _by(rest, lambda hca: hca.slot)
     groups = {slot: members for slot, members in by_slot.items() if len(members) > 1}
     lone = (members[0] for members in by_slot.values() if len(members) == 1)
-    for one in sorted(lone, key=lambda a: (a.switch, a.switch_port)):
-        same_pod = (members for (pod, _), members in groups.items() if pod == one.pod)
-        lacking = [members for members in same_pod if one.switch not in {other.switch for other in members}]
+    for hca in sorted(lone, key=lambda a: (a.switch, a.switch_port)):
+        same_pod = (members for (pod, _), members in groups.items() if pod == hca.pod)
+        lacking = [members for members in same_pod if hca.switch not in {other.switch for other in members}]
         if len(lacking) == 1:
-            lacking[0].append(one)
+            lacking[0].append(hca)
         else:
-            groups[one.slot] = [one]
+            groups[hca.slot] = [hca]
     for (pod, port), members in groups.items():
-        for one in members:
-            one.host = f"unnamed-pod{pod}-port{port}"
-    for one in unnamed:
-        one.rail = leaf_rails.get(one.switch, one.rail)
+        for hca in members:
+            hca.host = f"unnamed-pod{pod}-port{port}"
+    for hca in unnamed:
+        hca.rail = leaf_rails.get(hca.switch, hca.rail)
     assigned, new = (
         len(unnamed) - len(rest),
         f"{len(rest)} taken as {len(groups)} hosts (unnamed-...) by port",

@@ -64,7 +64,7 @@ def architecture(name: str) -> GpuName:
     amd = name.startswith("gfx")
     meant = " or ".join(gpus) or "no GPU of the catalog"
     words = f"{'' if amd else 'compute capability '}{name} ({meant})"
-    known = _in_catalog(gpu for some in _ARCHITECTURES.values() for gpu in some)
+    known = _in_catalog(gpu for names in _ARCHITECTURES.values() for gpu in names)
     return GpuName(words, "AMD" if amd else "NVIDIA", gpus, known)
 
 

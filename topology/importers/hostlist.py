@@ -45,8 +45,8 @@ def expand_hosts(text: str, where: str) -> list[str]:
             count *= len(pieces[-1])
             longest += max(map(len, pieces[-1]))
             if count + len(names) > _MOST_NAMES or len(pieces) > 2 * _BRACKETS + 1:
-                most = f"more than {_MOST_NAMES} hosts, or a name with more than {_BRACKETS} brackets"
-                raise InputError(f"{where}: hostlist {shown(text)} names {most}.")
+                excess = f"more than {_MOST_NAMES} hosts, or a name with more than {_BRACKETS} brackets"
+                raise InputError(f"{where}: hostlist {shown(text)} names {excess}.")
         if longest > _LONGEST_NAME:
             limit = f"{longest:,} characters; a host name may have {_LONGEST_NAME:,}"
             raise InputError(f"{where}: {shown(item)} has {limit}.")

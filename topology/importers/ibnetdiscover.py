@@ -90,7 +90,7 @@ def parse_ibnetdiscover(source: Source) -> FabricFound:
             adapters.append(Adapter(host, nic, names[cable.far], cable.far_port, rate, place))
         elif guid in names and cable.far in names and guid < cable.far:
             links[names[guid], names[cable.far]].append(cable)
-    trunks = [_trunk(source, ends, some) for ends, some in links.items()]
+    trunks = [_trunk(source, ends, group) for ends, group in links.items()]
     return cabled_fabric(source, names.values(), adapters, trunks)
 
 
@@ -107,12 +107,12 @@ def _trunk(source: Source, ends: tuple[str, str], cables: list[_Cable]) -> Trunk
 
 def _devices(source: Source) -> _Ports:
     """Read the report of devices with their ports."""
-    found, guid, ports = _Ports(source), "", 0
+    fabric, guid, ports = _Ports(source), "", 0
     for number, line in enumerate(map(str.strip, source.lines), 1):
         if match := _DEVICE.fullmatch(line):
             guid, ports = match[3], int(match[2])
-            source.once(found.lines, guid, number, guid)
-            found.names[guid] = (match[4] or "").strip()
+            source.once(fabric.lines, guid, number, guid)
+            fabric.names[guid] = (match[4] or "").strip()
         elif match := _PORT.fullmatch(line):
             port = int(match[1][:6])
             if not 1 <= port <= ports:
@@ -122,27 +122,27 @@ def _devices(source: Source) -> _Ports:
                     else "before any device; is the beginning missing?"
                 )
                 raise source.error(number, f"port {port} {of}.")
-            found.add(number, guid, port, match[2], int(match[3][:6]), match[4] or "")
+            fabric.add(number, guid, port, match[2], int(match[3][:6]), match[4] or "")
         elif line and not _FACT.fullmatch(line):
             raise source.error(number, f"{shown(line)} is no line of ibnetdiscover; is it truncated?")
-    return found
+    return fabric
 
 
 def _listed(source: Source) -> _Ports:
     """Read the list of ports."""
-    found = _Ports(source)
+    fabric = _Ports(source)
     for number, line in enumerate(map(str.strip, source.lines), 1):
         match = _LISTED.fullmatch(line)
         if match is None and line:
             raise source.error(number, f"{shown(line)} is no line of `ibnetdiscover -p`; is it truncated?")
         if match is not None:
             guid = _guid(*match.group(1, 2, 3))
-            found.lines.setdefault(guid, number)
-            found.names.setdefault(guid, (match[8] or match[9] or "").strip())
+            fabric.lines.setdefault(guid, number)
+            fabric.names.setdefault(guid, (match[8] or match[9] or "").strip())
             if match[5]:
                 far = _guid(*match.group(5, 6, 7))
-                found.add(number, guid, int(match[2]), far, int(match[6]), match[4])
-    return found
+                fabric.add(number, guid, int(match[2]), far, int(match[6]), match[4])
+    return fabric
 
 
 def _guid(kind: str, port: str, guid: str) -> str:

@@ -98,17 +98,17 @@ def parse_nccl_xml(source: Source) -> NodeFound:
     chips = sorted({target for _, target in links} - names.keys())
     hidden = any(map(_NOWHERE.fullmatch, chips))
     called = names | {chip: "switch" if hidden else f"switch{i}" for i, chip in enumerate(chips)}
-    found = _Links()
+    counts = _Links()
     for (a, b), count in links.items():
-        found[called[a], called[b]] += count
+        counts[called[a], called[b]] += count
 
-    rates = {one.busid: rate for one in devices if one.busid and (rate := _pcie(one.element)) is not None}
+    rates = {pci.busid: rate for pci in devices if pci.busid and (rate := _pcie(pci.element)) is not None}
     ends = [
-        one
-        for one in devices
-        if one.dies or one.nics or (one.is_leaf and one.kind.startswith((*_GPU_CLASSES, _NET_CLASS)))
+        pci
+        for pci in devices
+        if pci.dies or pci.nics or (pci.is_leaf and pci.kind.startswith((*_GPU_CLASSES, _NET_CLASS)))
     ]
-    chains, slowest = kept_switches({one.busid: one.bridges for one in ends if one.busid}, rates)
+    chains, slowest = kept_switches({pci.busid: pci.bridges for pci in ends if pci.busid}, rates)
     pcie = {bridge: "" for chain in chains.values() for bridge in chain}
     pcie = {bridge: f"pcie{i}" for i, bridge in enumerate(pcie)}
     chains = {busid: tuple(pcie[bridge] for bridge in chain) for busid, chain in chains.items()}
@@ -121,12 +121,12 @@ def parse_nccl_xml(source: Source) -> NodeFound:
         ranks = len({die.get("dev") for die in gpu.dies})  # dies of a package share a number
         if ranks > 1:
             why = "MIG slices, partitions, or processes that share it"
-            one = f"{ranks} ranks on one PCI device ({why}) are one GPU, {names[gpu.busid]}."
-            source.note(gpu.dies[0].line, one)
+            text = f"{ranks} ranks on one PCI device ({why}) are one GPU, {names[gpu.busid]}."
+            source.note(gpu.dies[0].line, text)
     return NodeFound(
         gpus=tuple(names.values()),
         chips=tuple(dict.fromkeys(called[chip] for chip in chips)),
-        links=tuple((a, b, count) for (a, b), count in found.items()),
+        links=tuple((a, b, count) for (a, b), count in counts.items()),
         hidden=hidden,
         beyond=hidden,
         link_kind="xgmi" if "xgmi" in tags else "nvlink" if tags else "pcie",
@@ -174,7 +174,7 @@ def _links(source: Source, gpus: Sequence[_Device], names: Mapping[str, str]) ->
 
 def _links_of_die(source: Source, die: Element, busid: str, names: Mapping[str, str]) -> _Links:
     """Return the links of one die by kind and target: a bus id, and that of a GPU is in the file."""
-    found = _Links()
+    counts = _Links()
     for link in die.children:
         if link.tag not in _VENDORS:
             continue
@@ -188,8 +188,8 @@ def _links_of_die(source: Source, die: Element, busid: str, names: Mapping[str, 
         if target == busid:
             source.note(link.line, f"{names[busid]} links to itself; ignored.")
         else:
-            found[link.tag, target] += count
-    return found
+            counts[link.tag, target] += count
+    return counts
 
 
 def _nics(
@@ -214,7 +214,7 @@ def _nics(
         ports.append((name, _speed(source, net), card))
     if not any(device.dies for device in devices):
         ports += [
-            (one.busid, None, one) for one in devices if one.is_leaf and one.kind.startswith(_NET_CLASS)
+            (pci.busid, None, pci) for pci in devices if pci.is_leaf and pci.kind.startswith(_NET_CLASS)
         ]
     wide: dict[str, float] = defaultdict(float)
     for _, rate, card in ports:
@@ -278,7 +278,7 @@ def _gpu_names(
     if len(targets) > 1:
         generations = f"GPUs of different generations (sm {', '.join(sorted(targets))}) in one host."
         raise source.error(gpus[0].dies[0].line, generations)
-    cards = [one.element for one in devices if one.dies or one.kind.startswith(_GPU_CLASSES)]
+    cards = [pci.element for pci in devices if pci.dies or pci.kind.startswith(_GPU_CLASSES)]
     ids = (pci_device(card.get("vendor"), card.get("device")) for card in cards)
     named = dict.fromkeys(name for name in ids if name is not None)
     links = [GpuName(f"{_VENDORS[tag]}'s {tag}", _VENDORS[tag]) for tag in sorted(tags)]

@@ -31,7 +31,7 @@ def crossed(a: Sequence[str], b: Sequence[str]) -> tuple[str, ...]:
 
 
 def _shared(a: Sequence[str], b: Sequence[str]) -> int:
-    pairs = [one == other for one, other in zip(a, b, strict=False)]
+    pairs = [bridge == other for bridge, other in zip(a, b, strict=False)]
     return pairs.index(False) if False in pairs else len(pairs)
 
 
@@ -44,14 +44,14 @@ def nearest(distances: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     """
     gpus = range(len(distances[0]) if distances else 0)
     best = [min(row[gpu] for row in distances) for gpu in gpus]
-    found = []
+    nearby = []
     for row in distances:
         switched = any(row[gpu] < SAME_SOCKET for gpu in gpus)
         near = [gpu for gpu in gpus if row[gpu] == best[gpu] and (row[gpu] < SAME_SOCKET or not switched)]
         if switched and not near:
             near = [gpu for gpu in gpus if row[gpu] == min(row)]
-        found.append(tuple(near))
-    return found
+        nearby.append(tuple(near))
+    return nearby
 
 
 def deal(near: Sequence[Sequence[int]], rates: Sequence[float], gpus: int) -> list[tuple[int, ...]]:
@@ -62,8 +62,8 @@ def deal(near: Sequence[Sequence[int]], rates: Sequence[float], gpus: int) -> li
     load = [0.0] * gpus
     served: list[tuple[int, ...]] = [()] * len(near)
     groups: dict[tuple[tuple[int, ...], float], list[int]] = defaultdict(list)
-    for number, (some, rate) in enumerate(zip(near, rates, strict=True)):
-        groups[tuple(some), rate] += [number] if some else []
+    for number, (members, rate) in enumerate(zip(near, rates, strict=True)):
+        groups[tuple(members), rate] += [number] if members else []
     for (members, rate), nics in sorted(groups.items(), key=lambda item: (len(item[0][0]), -item[0][1])):
         whole: list[int] = []
         low = _least(load, members)

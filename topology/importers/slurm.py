@@ -79,24 +79,26 @@ def parse_slurm_yaml(source: Source) -> FabricFound:
         if name in topologies:
             raise source.error(None, f"duplicate topology {shown(name)}.")
         topologies[name] = where, topology
-    defaults = [name for name, (_, one) in topologies.items() if one.get("cluster_default") is True]
+    defaults = [name for name, (_, item) in topologies.items() if item.get("cluster_default") is True]
     if not defaults and len(topologies) != 1:
         several = f"has {len(topologies)} topologies ({', '.join(topologies)}) and no default"
         raise source.error(None, f"{several}: set `cluster_default` of one.")
     where, topology = topologies.pop([*defaults, *topologies][0])
-    found = _topology(source, where, topology)
+    fabric = _topology(source, where, topology)
     # partitions choose a topology by its name: a tree beside blocks tells of the same hosts
     for name, (place, other) in topologies.items():
-        kinds = {kind for kind in ("tree", "block") for one in (topology, other) if one.get(kind) is not None}
+        kinds = {
+            kind for kind in ("tree", "block") for item in (topology, other) if item.get(kind) is not None
+        }
         beside = _topology(source, place, other) if len(kinds) == 2 else None
-        if beside is not None and beside.hosts.keys() != found.hosts.keys():
+        if beside is not None and beside.hosts.keys() != fabric.hosts.keys():
             source.anomalies.append(f"{place}: topology {name} is left out: it names other hosts.")
-        elif beside is None or (found.switches and found.domains):
+        elif beside is None or (fabric.switches and fabric.domains):
             source.anomalies.append(f"{place}: topology {name} is left out: it is not the default.")
         else:
-            fabric, blocks = (found, beside) if found.switches else (beside, found)
-            found = replace(fabric, domains=blocks.domains, domains_place=source.name, blocks=True)
-    return found
+            tree, blocks = (fabric, beside) if fabric.switches else (beside, fabric)
+            fabric = replace(tree, domains=blocks.domains, domains_place=source.name, blocks=True)
+    return fabric
 
 
 def _topology(source: Source, where: str, topology: dict[str, Any]) -> FabricFound:
@@ -115,10 +117,10 @@ def _topology(source: Source, where: str, topology: dict[str, Any]) -> FabricFou
             rows.add(place, require_name(row.get(name), f"{place}: {name}"), switches, hosts)
         return parse_tree(source, rows) if kind == "tree" else _blocks(source, rows)
     texts = _node_lists(topology[kind])
-    found = {host: where for text in texts for host in expand_hosts(text, where)}
-    if not found:
+    members = {host: where for text in texts for host in expand_hosts(text, where)}
+    if not members:
         raise InputError(f"{where}: is {kind}, which names no hosts and no switches.")
-    return FabricFound(found)
+    return FabricFound(members)
 
 
 def _blocks(source: Source, blocks: _Rows) -> FabricFound:
@@ -138,17 +140,17 @@ def _blocks(source: Source, blocks: _Rows) -> FabricFound:
 
 def _joined(source: Source) -> Iterator[tuple[int, str]]:
     """Yield lines without comments, continued ones joined, with the number of the first."""
-    text, start = "", 0
-    for number, raw in enumerate(source.lines, 1):
-        line = raw.split("#", 1)[0].rstrip()
-        text, start = text + line.removesuffix("\\"), start or number
-        if line.endswith("\\"):
-            continue
-        if text.strip():
-            yield start, text.strip()
-        text, start = "", 0
-    if text.strip():
-        raise source.error(len(source.lines), "ends in a continued line (\\); the file is truncated.")
+    lines = ((number, raw.split("#", 1)[0].rstrip()) for number, raw in enumerate(source.lines, 1))
+    for number, line in lines:
+        parts = [line]
+        while parts[-1].endswith("\\"):
+            following = next(lines, None)
+            if following is None:
+                raise source.error(number, "ends in a continued line (\\); the file is truncated.")
+            parts.append(following[1])
+        text = "".join(part.removesuffix("\\") for part in parts).strip()
+        if text:
+            yield number, text
 
 
 def _pairs(source: Source, number: int, line: str) -> dict[str, str]:

@@ -153,11 +153,11 @@ def _links(source: Source, cells: _Cells, gpus: Sequence[str]) -> tuple[tuple[st
     for (a, _), count in pairs.items():
         direct[a] += count
         bundle[a] = max(bundle[a], count)
-    most, widest = max(direct.values(), default=0), max(bundle.values(), default=0)
-    switched = most > _MOST_DIRECT or widest > _MOST_BRIDGED
+    total, widest = max(direct.values(), default=0), max(bundle.values(), default=0)
+    switched = total > _MOST_DIRECT or widest > _MOST_BRIDGED
     if switched and any(pairs.get((a, b)) != min(bundle[a], bundle[b]) for a, b in permutations(direct, 2)):
         problem = "of any without switches, and they are not as many to each other GPU, as over switches"
-        raise source.error(None, f"a GPU has {most} NVLinks in all, more than the {_MOST_DIRECT} {problem}.")
+        raise source.error(None, f"a GPU has {total} NVLinks in all, more than the {_MOST_DIRECT} {problem}.")
     if len(direct) == 2 if switched else widest >= _UNSURE:
         other = "all that each has, to switches that the file does not show" if switched else "direct ones"
         reading = f"{widest} NVLinks between two of {len(direct)} GPUs read as {other}"
@@ -172,15 +172,15 @@ def _switches(cells: _Cells, names: Sequence[str]) -> dict[str, tuple[str, ...]]
 
     Groups without a GPU are the ports of one card.
     """
-    found: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
+    above: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
     known: dict[frozenset[str], str] = {}
     for kinds in (("PIX", "PXB"), ("PIX",)):
         joined = nx.Graph([pair for pair in combinations(names, 2) if cells[pair] in kinds])
         for group in map(frozenset, nx.connected_components(joined)):
             if group not in known and any(name.startswith("GPU") for name in group):
                 known[group] = f"pcie{len(known)}"
-                found.update({member: (*found[member], known[group]) for member in group})
-    return found
+                above.update({member: (*above[member], known[group]) for member in group})
+    return above
 
 
 def _sockets(cells: _Cells, affinity: Mapping[str, str], gpus: Sequence[str]) -> tuple[str, ...]:

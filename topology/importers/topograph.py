@@ -73,16 +73,16 @@ def parse_topograph(source: Source) -> FabricFound:
     hosts: dict[str, list[str]] = defaultdict(list)
     domains, subdomains = dict[str, str](), dict[str, str]()
     names: dict[GpuName, None] = {}
-    for where, said, switch, some in (_instances if graph else _blocks)(source, data, below):
-        for host in some:
+    for where, entry, switch, members in (_instances if graph else _blocks)(source, data, below):
+        for host in members:
             if host in places:
                 raise InputError(f"{where}: host {host} is in {places[host]} already.")
             places[host] = where
-        domain, part = _domain(said, where, names if switch else {})
+        domain, part = _domain(entry, where, names if switch else {})
         if switch is not None:
-            hosts[switch] += some
-            domains.update(dict.fromkeys(some, domain) if domain else {})
-            subdomains.update(dict.fromkeys(some, part) if part else {})
+            hosts[switch] += members
+            domains.update(dict.fromkeys(members, domain) if domain else {})
+            subdomains.update(dict.fromkeys(members, part) if part else {})
     if not any(hosts.values()):
         raise source.error(None, "has no hosts under a switch; is the file truncated?")
     rows = {
@@ -92,14 +92,14 @@ def parse_topograph(source: Source) -> FabricFound:
     return parse_tree(source, rows, domains=domains, subdomains=subdomains, gpu_names=tuple(names))
 
 
-def _domain(said: dict[str, Any], where: str, names: dict[GpuName, None]) -> tuple[str | None, str | None]:
+def _domain(entry: dict[str, Any], where: str, names: dict[GpuName, None]) -> tuple[str | None, str | None]:
     """Return the accelerator domain of hosts, and the part of it where it is nested; add what their GPUs are called.
 
     They are under ``nvlink``, or under labels whose keys end in ``/domain`` (``gpu.clique``) and ``/sub-domain``.
     """
-    domain, part = validated(Name | None, said.get("nvlink"), f"{where}: nvlink"), None
+    domain, part = validated(Name | None, entry.get("nvlink"), f"{where}: nvlink"), None
     for kind in ("annotations", "labels"):
-        labels = validated(dict[Text, Any] | None, said.get(kind), f"{where}: {kind}") or {}
+        labels = validated(dict[Text, Any] | None, entry.get(kind), f"{where}: {kind}") or {}
         for key, value in labels.items():
             vendor = _PRODUCTS.get(key.removeprefix("beta."))
             if not vendor and not key.endswith(("/sub-domain", *_DOMAINS)):
@@ -145,7 +145,7 @@ def _blocks(source: Source, data: dict[str, Any], below: _Below) -> Iterator[_Pl
         below[name] = dict.fromkeys(validated(list[Name] | None, row.get("switches"), at) or ())
         blocks = validated(list[Name] | None, row.get("capacity_blocks"), at) or ()
         of_block.update(dict.fromkeys(blocks, name))
-    for name in [name for some in below.values() for name in some]:
+    for name in [name for members in below.values() for name in members]:
         below.setdefault(name, {})
     for key in ("blocks", "capacity_blocks"):
         for where, block in entries(data.get(key), f"{source.name}: {key}"):

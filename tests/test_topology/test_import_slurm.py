@@ -271,7 +271,10 @@ def test_expands(text: str, hosts: list[str]) -> None:
     [
         ("n[1-", "or are nested"),
         ("n[5-3]", "runs backwards"),
-        ("n[1-9]" + "[0-9]" * 9, "more than"),
+        ("n[1-9]" + "[0-9]" * 7, "more than 200000 hosts"),
+        ("n" + "[1]" * 9, "more than 8 brackets"),
+        ("n" + "x" * 1000, "1,001 characters"),
+        ("", "empty name"),
         ("n1,,n2", "empty name"),
         ("n[1-3],n2", "n2 twice"),
         ("n[" + "9" * 60 + "]", "not a number"),

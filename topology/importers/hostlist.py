@@ -14,7 +14,7 @@ _MOST_NAMES = 200_000
 _LONGEST_NAME = 1_000
 _LONGEST_NUMBER = 18
 _BRACKETS = 8
-_RANGE = re.compile(rf"(\d{{1,{_LONGEST_NUMBER}}})(?:-(\d{{1,{_LONGEST_NUMBER}}}))?")
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _ITEM = r"((?:[^\[\],]|\[[^\[\]]*+\])*+),"
 _LAST_NUMBER = re.compile(r"(.*?)(?<!\d)(\d++)(\D*+)")  # as written each digit is looked at once
@@ -44,7 +44,7 @@ def expand_hosts(text: str, where: str) -> list[str]:
             pieces.append([plain] if plain else _numbers(bracket, item, where))
             count *= len(pieces[-1])
             longest += max(map(len, pieces[-1]))
-            if count + len(names) > _MOST_NAMES or len(pieces) > 2 * _BRACKETS + 1:
+            if count + len(names) > _MOST_NAMES or item.count("[") > _BRACKETS:
                 excess = f"more than {_MOST_NAMES} hosts, or a name with more than {_BRACKETS} brackets"
                 raise InputError(f"{where}: hostlist {shown(text)} names {excess}.")
         if longest > _LONGEST_NAME:
@@ -62,7 +62,7 @@ def _numbers(bracket: str, item: str, where: str) -> list[str]:
     numbers: list[str] = []
     for part in map(str.strip, bracket.split(",")):
         match = _RANGE.fullmatch(part)
-        if match is None:
+        if match is None or len(part) > 2 * _LONGEST_NUMBER:
             raise InputError(f"{where}: {shown(part)} in {shown(item)} is not a number or a range.")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:

@@ -57,6 +57,12 @@ def test_links_of_neither_a_mesh_nor_one_switch_are_refused() -> None:
         parse(Source("t", topo_m(gpus(8), halves)), "topo-m")
 
 
+def test_pairs_of_gpus_on_wide_bridges_are_direct() -> None:
+    node = parse(Source("t", topo_m(gpus(4), {(0, 1): "NV18", (2, 3): "NV18"})), "topo-m")
+    assert node.links == (("GPU0", "GPU1", 18), ("GPU2", "GPU3", 18))
+    assert node.readings == ("t: 18 NVLinks between two of 4 GPUs read as direct ones.",)
+
+
 def test_two_gpus_of_a_switched_host(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text(topo_m(gpus(2), {(0, 1): "NV18"}))
     imported = import_files([str(tmp_path / "t.txt")], ImportOptions(gpu="h100-sxm"))

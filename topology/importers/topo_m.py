@@ -154,8 +154,9 @@ def _links(source: Source, cells: _Cells, gpus: Sequence[str]) -> tuple[tuple[st
         direct[a] += count
         bundle[a] = max(bundle[a], count)
     total, widest = max(direct.values(), default=0), max(bundle.values(), default=0)
-    switched = total > _MOST_DIRECT or widest > _MOST_BRIDGED
-    if switched and any(pairs.get((a, b)) != min(bundle[a], bundle[b]) for a, b in permutations(direct, 2)):
+    alike = all(pairs.get((a, b)) == min(bundle[a], bundle[b]) for a, b in permutations(direct, 2))
+    switched = total > _MOST_DIRECT or (widest > _MOST_BRIDGED and alike)
+    if switched and not alike:
         problem = "of any without switches, and they are not as many to each other GPU, as over switches"
         raise source.error(None, f"a GPU has {total} NVLinks in all, more than the {_MOST_DIRECT} {problem}.")
     if len(direct) == 2 if switched else widest >= _UNSURE:

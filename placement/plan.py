@@ -283,7 +283,8 @@ class Plan(Shown):
     requests:
         What its pools serve together where it was made for whole requests, or has several pools; else None.
     differences:
-        Which figures of the file that it was read from are not those computed again, in words; empty where none is.
+        Which figures of the file that it was read from are not those computed again, and which files beside it are
+        of another plan, in words; empty where none is.
     beside:
         The plans of the other pools; :attr:`totals` are of all.
     decision:

@@ -19,7 +19,7 @@ from rackplan import __version__
 from rackplan.commands import COMMANDS
 from rackplan.commands.output import print_error, steady_streams
 from rackplan.progress import working
-from topology.base.errors import InputError, RackplanError, printable, spelling
+from topology.base.errors import InputError, RackplanError, printable, shortened, spelling
 from topology.base.files import recording_written
 from topology.base.interrupts import CtrlC, EndedError, ending_by_signal, signal_behind
 
@@ -226,7 +226,7 @@ def main() -> None:
     except _UsageError as error:
         text = _usage(error)
         if "\n" in text:
-            sys.stderr.write("\n".join(map(printable, text.split("\n"))) + "\n")
+            sys.stderr.write("\n".join(map(printable, shortened(text).split("\n"))) + "\n")
         else:
             print_error(text)
         raise SystemExit(BAD_INPUT) from None

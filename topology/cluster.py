@@ -12,7 +12,7 @@ from pydantic import GetPydanticSchema
 from pydantic_core import core_schema
 
 from topology.base.errors import InputError
-from topology.base.reading import nearest
+from topology.base.reading import nearest, shown
 from topology.base.schema import Spec, Text, plain, problem, spec, union
 from topology.base.shown import Shown
 from topology.base.units import plural
@@ -37,7 +37,9 @@ def _domains(rows: Any, validate: Callable[[Any], Any]) -> Any:
     counts = [row.get("count", 1) for row in rows]
     for place, count in enumerate(counts):
         if type(count) is not int or not 1 <= count <= _MOST_DOMAINS:
-            raise problem(f"[{place}]: count: {count!r} must be a whole number from 1 to {_MOST_DOMAINS}.")
+            raise problem(
+                f"[{place}]: count: {shown(count)} must be a whole number from 1 to {_MOST_DOMAINS}."
+            )
     found = validate([{key: row[key] for key in row if key != "count"} for row in rows])
     return tuple(domain for domain, count in zip(found, counts, strict=True) for _ in range(count))
 

@@ -9,12 +9,10 @@ from cost.attention.grouped import BlockSparse, GroupedQuery
 from cost.config.facts import Facts
 from cost.config.family import (
     FULL,
-    MOST_HEADS,
     SLIDING,
     Count,
     Grouped,
     Routed,
-    experts_in,
     feed_forward,
     windows_by_type,
 )
@@ -163,12 +161,12 @@ def gemma4_attention(f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuer
     if kinds[-1] != FULL:
         f.must_be("layer_types", f"{FULL} in the last layer")
     first_shared = layers - _gemma4_shared(f, layers)
-    heads = f.count("num_attention_heads", most=MOST_HEADS)
-    kv_heads = f.count("num_key_value_heads", most=MOST_HEADS)
+    heads = f.count("num_attention_heads")
+    kv_heads = f.count("num_key_value_heads")
     alike = f.flag("attention_k_eq_v", default=False)
     wide_heads = kv_heads
     if alike and f.has("num_global_key_value_heads"):
-        wide_heads = f.count("num_global_key_value_heads", most=MOST_HEADS)
+        wide_heads = f.count("num_global_key_value_heads")
     for each in (kv_heads, wide_heads):
         f.divides(each, heads, "the key and value heads must divide num_attention_heads")
     narrow, wide, window = f.count("head_dim"), f.count("global_head_dim"), f.count("sliding_window")
@@ -218,7 +216,7 @@ def gemma4_ffn(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
 
 
 _GEMMA4_MOE = Routed(
-    experts=experts_in("num_experts"),
+    experts=Count("num_experts"),
     top_k=Count("top_k_experts"),
     width=Count("moe_intermediate_size", "expert_intermediate_size"),
 )
@@ -282,7 +280,7 @@ def hunyuan_experts(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
 
 
 _HUNYUAN_MOE = Routed(
-    experts=experts_in("num_experts"), top_k=Count("moe_topk"), width=Count("intermediate_size"), shared=1
+    experts=Count("num_experts"), top_k=Count("moe_topk"), width=Count("intermediate_size"), shared=1
 )
 
 
@@ -310,7 +308,7 @@ def step_attention(f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuery]
     other = f.sub("attention_other_setting")
     other.choice("attention_type", (SLIDING,))
     full = replace(_STEP_FULL.one(f, hidden), head_gated=f.flag("use_head_wise_attn_gate", default=False))
-    heads, groups = other.count("num_attention_heads", most=MOST_HEADS), other.count("num_attention_groups")
+    heads, groups = other.count("num_attention_heads"), other.count("num_attention_groups")
     other.divides(groups, heads, "num_attention_groups must divide num_attention_heads")
     if other.count("head_dim") != full.head_dim:
         other.must_be("head_dim", f"that of the other layers ({full.head_dim})")

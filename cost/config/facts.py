@@ -9,8 +9,16 @@ from topology.base.errors import InputError
 from topology.base.reading import shown
 from topology.base.values import require_flag, require_list, require_text, require_whole, wrong
 
-# No published model comes near these; a value beyond them is a slip, and would only exhaust memory.
 MOST = 1 << 24
+"""The largest whole number of a config. No published model comes near this or :data:`MOST_OF`; a value beyond is a
+slip, and would only exhaust time and memory."""
+MOST_OF: Final[Mapping[str, int]] = {
+    "layers": 1_000,  # 126 in Llama 3.1 405B, which merges stack a few times
+    "heads": 4_096,  # 256 in the Mamba layers of Nemotron 3 Ultra
+    "experts": 4_096,  # 2,048 in Switch-C, 896 in Kimi K3
+    "vocab_size": 1 << 22,  # 1 million in XLM-V, 262,144 in Gemma
+}
+"""The largest counts by the last word of their keys."""
 
 
 REQUIRED: Final = None
@@ -92,15 +100,17 @@ class Facts:
     def count(
         self, key: str, default: int | None = REQUIRED, *, least: int = 1, most: int | None = None
     ) -> int:
-        """Return a whole number from ``least`` to ``most``; 8.0 is one."""
+        """Return a whole number from ``least`` to ``most`` (by default of :data:`MOST_OF`); 8.0 is one."""
         if default is not None and not self.has(key):
             return default
         value = self.need(key)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        return require_whole(value, f"{self.where}: {key}", least, MOST if most is None else most)
+        if most is None:
+            most = next((bound for word, bound in MOST_OF.items() if key.endswith(word)), MOST)
+        return require_whole(value, f"{self.where}: {key}", least, most)
 
-    def whole(self, key: str, default: int | None = REQUIRED, *, most: int = MOST) -> int:
+    def whole(self, key: str, default: int | None = REQUIRED, *, most: int | None = None) -> int:
         """Return a whole number that may be 0."""
         return self.count(key, default, least=0, most=most)
 
@@ -129,7 +139,8 @@ class Facts:
         for item in ids:
             if isinstance(item, bool) or not isinstance(item, int) or not 0 <= item < layers:
                 self.must_be(key, f"a list of layer ids from 0 to {layers - 1}, and {shown(item)} is none")
-        return [index in ids for index in range(layers)]
+        known = set(ids)
+        return [index in known for index in range(layers)]
 
     def per_layer(self, key: str, layers: int, allowed: Collection[object]) -> list[object]:
         """Return a list with one entry of ``allowed`` a layer."""

@@ -22,7 +22,6 @@ from cost.config.family import (
     after_first,
     by_list,
     by_step,
-    experts_in,
     from_start,
     full_every,
     one_window,
@@ -53,14 +52,14 @@ _GRANITE_SHARED = replace(
 )
 _SHARED_WIDTH = Count("shared_expert_intermediate_size")
 _SHARED_MOE = Routed(
-    experts=experts_in("num_experts"),
+    experts=Count("num_experts"),
     shared=Count("num_shared_experts", least=0),
     router_bias=True,
     sparse=after_first,
 )
 _GLM_MOE = replace(
     _SHARED_MOE,
-    experts=experts_in("n_routed_experts", "num_experts", "num_local_experts"),
+    experts=Count("n_routed_experts", "num_experts", "num_local_experts"),
     shared=Count("n_shared_experts", least=0),
     groups=True,
 )
@@ -287,7 +286,7 @@ TABLE = (
         replace(_KV_DIM_BIAS, windows=windows_by_type),
         replace(
             _MIXTRAL_MOE,
-            experts=experts_in("num_experts"),
+            experts=Count("num_experts"),
             shared=Count("num_shared_experts", least=0),
             sparse=from_start,
             dense=Dense("prefix_dense_intermediate_size"),
@@ -445,7 +444,7 @@ TABLE = (
         "mimo_v2_flash",
         "MiMo-V2-Flash: values narrower than keys; layers with a window have more key heads, and sinks.",
         own.mimo_attention,
-        Routed(experts=experts_in("n_routed_experts"), router_bias=True, groups=True, sparse=by_list),
+        Routed(experts=Count("n_routed_experts"), router_bias=True, groups=True, sparse=by_list),
         must={
             "add_swa_attention_sink_bias": (
                 True,
@@ -460,7 +459,7 @@ TABLE = (
         "Step-3.5-Flash and Step-3.7-Flash: more query heads in layers with a window, a gate a head.",
         own.step_attention,
         Routed(
-            experts=experts_in("n_routed_experts"),
+            experts=Count("n_routed_experts"),
             shared=1,
             shared_width=Count("share_expert_dim"),
             router_bias=Flag("use_moe_router_bias", REQUIRED),
@@ -503,7 +502,7 @@ TABLE = (
         "ERNIE 4.5 with experts from `moe_layer_start_index` on, a correction bias in the router.",
         _KV,
         Routed(
-            experts=experts_in("moe_num_experts"),
+            experts=Count("moe_num_experts"),
             top_k=Count("moe_k"),
             shared=Count("moe_num_shared_experts", default=0, least=0),
             router_bias=True,
@@ -597,7 +596,7 @@ TABLE = (
         "qwen3_next qwen3_5_moe_text",
         "Qwen3-Next and Qwen3.5 with experts and a gated shared one.",
         linear.gated_delta,
-        replace(_GATED_SHARED, experts=experts_in("num_experts")),
+        replace(_GATED_SHARED, experts=Count("num_experts")),
     ),
     Family("qwen3_5_text", "Qwen3.5 without experts.", linear.gated_delta),
     Family(
@@ -639,7 +638,7 @@ TABLE = (
         names="lfm2_moe",
         about="LFM2 with experts after the first dense layers.",
         ffn=Routed(
-            experts=experts_in("num_experts"),
+            experts=Count("num_experts"),
             router_bias=Flag("use_expert_bias", REQUIRED),
             sparse=after_first,
         ),

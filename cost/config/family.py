@@ -7,13 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from cost.attention.grouped import GroupedQuery
-from cost.config.facts import MOST, REQUIRED, Facts
+from cost.config.facts import REQUIRED, Facts
 from cost.model import Attention, DenseFfn, Ffn, Layer, MoeFfn
 
 FULL = "full_attention"
 SLIDING = "sliding_attention"
-MOST_HEADS = 1 << 16
-MOST_EXPERTS = 4_096
 
 _V = TypeVar("_V", bool, int)
 Switch = bool | Callable[[Facts], bool]
@@ -46,23 +44,17 @@ class Count:
         *keys: str,
         default: int | None = REQUIRED,
         least: int = 1,
-        most: int = MOST,
         section: str = "",
     ) -> None:
-        self.keys, self.default, self.least, self.most, self.section = keys, default, least, most, section
+        self.keys, self.default, self.least, self.section = keys, default, least, section
 
     def __call__(self, f: Facts) -> int:
         """Read the number."""
         found = f.sub(self.section) if self.section else f
-        return found.count(found.one_of(*self.keys), self.default, least=self.least, most=self.most)
+        return found.count(found.one_of(*self.keys), self.default, least=self.least)
 
 
-def experts_in(*keys: str) -> Count:
-    """Return the number of routed experts under the first of ``keys`` that is there."""
-    return Count(*keys, most=MOST_EXPERTS)
-
-
-_EXPERTS = experts_in("num_local_experts", "num_experts")
+_EXPERTS = Count("num_local_experts", "num_experts")
 _TOP_K = Count("num_experts_per_tok")
 _WIDTH = Count("moe_intermediate_size")
 _HIDDEN = Count("hidden_size")
@@ -156,11 +148,9 @@ class Grouped:
 
     def one(self, f: Facts, hidden: int) -> GroupedQuery:
         """Return the attention of a layer without window."""
-        heads = f.count("num_attention_heads", most=MOST_HEADS)
-        if self.kv_heads_required or f.has("num_key_value_heads"):
-            kv_heads = f.count("num_key_value_heads", most=MOST_HEADS)
-        else:
-            kv_heads = heads
+        heads = f.count("num_attention_heads")
+        own = self.kv_heads_required or f.has("num_key_value_heads")
+        kv_heads = f.count("num_key_value_heads") if own else heads
         f.divides(kv_heads, heads, "num_key_value_heads must divide num_attention_heads")
         if self.head_dim_required or f.has("head_dim"):
             head_dim = f.count("head_dim")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cost.attention.latent import CompressedAttention, IndexedLatent, Latent
 from cost.config.facts import Facts
-from cost.config.family import MOST_HEADS, SLIDING, Count, Dense, Routed, after_first, experts_in
+from cost.config.family import SLIDING, Count, Dense, Routed, after_first
 from cost.model import Attention, Ffn
 
 INDEXED = ("indexed_attention", "deepseek_sparse_attention")
@@ -25,7 +25,7 @@ def _grouped_choice(f: Facts) -> bool:
 
 
 DEEPSEEK_MOE = Routed(
-    experts=experts_in("n_routed_experts", "num_experts", "num_local_experts"),
+    experts=Count("n_routed_experts", "num_experts", "num_local_experts"),
     shared=_shared_experts,
     groups=_grouped_choice,
     sparse=after_first,
@@ -41,7 +41,7 @@ def normed_experts(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
 
 
 _LONGCAT_MOE = Routed(
-    experts=experts_in("n_routed_experts"),
+    experts=Count("n_routed_experts"),
     top_k=Count("moe_topk"),
     width=Count("expert_ffn_hidden_size"),
     router_bias=True,
@@ -69,7 +69,7 @@ def longcat_ffn(f: Facts, hidden: int, halves: int) -> Sequence[Ffn]:
 
 def latent(f: Facts, hidden: int) -> Latent:
     """Read latent attention; ``q_lora_rank`` may be null, then queries are projected directly."""
-    heads = f.count("num_attention_heads", most=MOST_HEADS)
+    heads = f.count("num_attention_heads")
     f.ignore("num_key_value_heads", "head_dim")
     if "q_lora_rank" not in f.data:
         f.count("q_lora_rank")  # absent is not null: V2-Lite writes null where it has no rank
@@ -206,7 +206,7 @@ def _v4_rate(f: Facts, kind: str) -> int:
 
 def _v4_layer(f: Facts, hidden: int, kind: str) -> CompressedAttention:
     """Read one layer's attention; the kind with the lower rate is indexed."""
-    heads, groups = f.count("num_attention_heads", most=MOST_HEADS), f.count("o_groups")
+    heads, groups = f.count("num_attention_heads"), f.count("o_groups")
     f.divides(groups, heads, "o_groups must divide num_attention_heads")
     index = (f.count("index_n_heads"), f.count("index_head_dim"), f.count("index_topk"))
     index_heads, index_dim, top_k = index if kind == _CSA else (0, 0, 0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cost.attention.linear import GatedDelta, KimiDelta, Lightning, ShortConv
 from cost.config.facts import Facts
-from cost.config.family import FULL, MOST_HEADS, Grouped, feed_forward
+from cost.config.family import FULL, Grouped, feed_forward
 from cost.config.latent import DEEPSEEK_MOE, INDEXED, indexed_latent, latent
 from cost.config.unmodelled import check_unread
 from cost.model import Attention, DenseFfn, Ffn
@@ -145,7 +145,7 @@ def ling_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
     """
     group = f.count("layer_group_size")
     f.divides(group, layers, "layer_group_size must divide num_hidden_layers")
-    heads = f.count("num_attention_heads", most=MOST_HEADS)
+    heads = f.count("num_attention_heads")
     dim = f.count("linear_head_dim" if f.has("linear_head_dim") else "head_dim")
     f.ignore("linear_num_heads", "linear_conv_kernel_dim")
     of_ling_3 = [f.has(key) for key in ("short_conv_kernel_size", "no_kda_lora", "kda_safe_gate")]

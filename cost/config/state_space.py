@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cost.attention.state_space import Mamba2, NoAttention
 from cost.config.facts import Facts
-from cost.config.family import FULL, Count, Dense, Flag, Grouped, Routed, experts_in
+from cost.config.family import FULL, Count, Dense, Flag, Grouped, Routed
 from cost.model import Attention, DenseFfn, Ffn
 
 _MAMBA, _MOE, _MLP = "linear_attention", "moe", "mlp"
@@ -63,7 +63,7 @@ def mixers(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
 
 
 _EXPERTS = Routed(
-    experts=experts_in("n_routed_experts"),
+    experts=Count("n_routed_experts"),
     gated=False,
     shared=1,
     shared_width=Count("moe_shared_expert_intermediate_size"),

@@ -72,14 +72,16 @@ def check_unread(facts: Facts, family: str) -> tuple[str, ...]:
             continue
         twin = _twin(facts, key)
         if twin:
-            notes.append(f"{key}={shown(value)} was taken as another name of {twin}, which says the same")
+            notes.append(
+                f"{key[:60]}={shown(value)} was taken as another name of {twin}, which says the same"
+            )
             continue
         if _STRUCTURE.search(key.lower()):
             raise InputError(
                 f"{facts.where}: {key} is {shown(value)}, and a {family} model is not known to have it; "
                 "the part it describes is not modelled. Remove the key if it has no effect."
             )
-        notes.append(f"{key}={shown(value)} is not known and was taken to have no effect")
+        notes.append(f"{key[:60]}={shown(value)} is not known and was taken to have no effect")
     return tuple(notes)
 
 

@@ -125,6 +125,8 @@ class MovesFile:
         Of this form.
     model, cluster:
         Their names.
+    plan_sha256:
+        The SHA-256 of the ``plan.json`` that was written with it, in hexadecimal.
     totals:
         What they come to.
     moves:
@@ -134,6 +136,7 @@ class MovesFile:
     schema_version: int
     model: str
     cluster: str
+    plan_sha256: str
     totals: MovesTotalsData
     moves: list[MoveData]
 
@@ -141,8 +144,8 @@ class MovesFile:
 _FILE = TypeAdapter(MovesFile)
 
 
-def moves_to_dict(found: Replanned) -> dict[str, Any]:
-    """Return ``moves.json`` as JSON-able data."""
+def moves_to_dict(found: Replanned, plan_sha256: str) -> dict[str, Any]:
+    """Return ``moves.json`` as JSON-able data; ``plan_sha256`` is of the ``plan.json`` beside it."""
     deployment = found.moved.deployment
     ids = [gpu.id for gpu in deployment.cluster.gpus]
     file = _FILE.validate_python(
@@ -150,6 +153,7 @@ def moves_to_dict(found: Replanned) -> dict[str, Any]:
             "schema_version": SCHEMA_VERSION,
             "model": deployment.model.name,
             "cluster": deployment.cluster.name,
+            "plan_sha256": plan_sha256,
             "totals": moves_totals(found),
             "moves": [
                 {

@@ -24,6 +24,7 @@ from cost.inputs.workload import Workload
 from placement.experts.failure_domains import domain_name
 from placement.options import SPREADS, PlanOptions, Spread
 from placement.plan import Plan, Proof
+from placement.plans.beside import wrong_beside
 from placement.plans.findings import Failures
 from placement.plans.schema import (
     ExpertsPart,
@@ -63,7 +64,7 @@ def read_plan(path: str | Path) -> Plan:
     Returns
     -------
     Plan
-        As :func:`rackplan.plan` returns it.
+        As :func:`rackplan.plan` returns it; its ``differences`` name files beside it that are not of it, too.
 
     Raises
     ------
@@ -82,7 +83,10 @@ def read_plan(path: str | Path) -> Plan:
             )
         path = path / PLAN_FILE
     where = str(path)
-    return plan_of_text(read_text(path, where), where)
+    text = read_text(path, where)
+    plan = plan_of_text(text, where)
+    beside = wrong_beside(path.parent, text.encode()) if path.name == PLAN_FILE else ()
+    return replace(plan, differences="; ".join(filter(None, (plan.differences, *beside))))
 
 
 def plan_of_text(text: str, where: str) -> Plan:

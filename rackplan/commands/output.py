@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rackplan.progress import hide
-from topology.base.errors import InputError, printable, spelled
+from topology.base.errors import LONGEST, InputError, beginning, printable, shortened, spelled
 from topology.base.files import require_folder, require_place, write_folder, write_whole
 
 if TYPE_CHECKING:
@@ -153,7 +152,9 @@ def _json_parts(data: Mapping[str, Any]) -> Iterator[str]:
 def print_error(text: str) -> None:
     """Print one line on standard error, after the name of the program."""
     hide()
-    sys.stderr.write(f"rackplan: {printable(' '.join(text.split()))}\n")
+    for word in sys.argv[1:]:  # a path with spaces stands without quotes
+        text = text.replace(word, beginning(word)) if len(word) > LONGEST else text
+    sys.stderr.write(f"rackplan: {printable(shortened(' '.join(text.split())))}\n")
 
 
 def default_output(name: str) -> Path:
@@ -214,10 +215,10 @@ def write_plan(
 ) -> dict[str, str]:
     """Write the plan, its picture and its page into a folder, or only the page; return paths by kind.
 
-    Of a re-plan ``moved`` is all of it: its moves are a file more. Picture and page carry the digest of the plan
-    beside them.
+    Of a re-plan ``moved`` is all of it: its moves are a file more. All carry the digest of the plan beside them.
     """
     from placement.migrate.moves_file import moves_to_dict
+    from placement.plans.beside import DIGESTED, plan_digest
     from placement.plans.writing import plan_to_json
     from rackplan.report.results import svg
 
@@ -225,12 +226,12 @@ def write_plan(
         write_whole(path, page_of(doc, **sha256).encode())
         return {"report": str(path)}
     made, files = _plan_bytes(plan, sha256), dict[str, bytes]()
-    mark = hashlib.sha256(made).hexdigest()
-    drawing = f"{svg(plan) or ''}<!-- SHA-256 of plan.json beside it: {mark} -->\n"
+    mark = plan_digest(made)
+    drawing = f"{svg(plan) or ''}<!-- SHA-256 of {DIGESTED}: {mark} -->\n"
     files["topology.svg"] = drawing.encode()
-    files["report.html"] = page_of(doc, **sha256, **{"plan.json beside it": mark}).encode()
+    files["report.html"] = page_of(doc, **sha256, **{DIGESTED: mark}).encode()
     if moved is not None:
-        files["moves.json"] = plan_to_json(moves_to_dict(moved)).encode()
+        files["moves.json"] = plan_to_json(moves_to_dict(moved, mark)).encode()
     files["plan.json"] = made  # the last: until it is there, the others differ from it visibly
     write_folder(path, files, gone=[name for name in RESULTS if name not in files])
     names = {"plan": "plan.json", "moves": "moves.json", "report": "report.html", "topology": "topology.svg"}

@@ -6,8 +6,8 @@ import signal
 import sys
 
 from rackplan.commands.options import command
-from rackplan.commands.output import Run
-from rackplan.progress import hide
+from rackplan.commands.output import Run, print_text
+from rackplan.inputs import plan_notes
 from rackplan.requests import ServeRequest
 from topology.base.errors import InputError
 
@@ -28,8 +28,8 @@ def serve(request: ServeRequest, _: Run) -> None:
 
     opened = Opened.of(request.plan)
     found = listen(request.port)
-    hide()
-    sys.stdout.write(f"rackplan is running at http://{HOST}:{found.getsockname()[1]}/ (Ctrl-C stops it)\n")
+    notes = [note for one in opened.plans for note in plan_notes(one.plan)]
+    print_text(notes, [f"rackplan is running at http://{HOST}:{found.getsockname()[1]}/ (Ctrl-C stops it)\n"])
     sys.stdout.flush()
     try:
         answer(opened, found)

@@ -43,8 +43,8 @@ from topology.base.reading import parse_json
 
 MOST_BODY = 2_000_000
 """Maximum bytes of a request: five dropped files and the other fields."""
-MOST_JOBS, MOST_JOBS_WAITING, MOST_JOB_S = 12, 3, 900
-"""Plans that are kept, jobs that may wait, and the time limit of a job."""
+MOST_JOBS, MOST_JOBS_WAITING = 12, 3
+"""Plans that are kept, and jobs that may wait."""
 LOOKS_EVERY_S = 0.25
 """Interval at which a computation checks whether its client is still connected."""
 STATIC = {path.name for path in files("rackplan.serve").joinpath("static").iterdir()} - {"index.html"}
@@ -81,9 +81,9 @@ class Page:
                 Route("/", lambda _: _file("index.html")),
                 Route("/static/{name}", _static),
                 Route("/api/start", lambda _: JSONResponse(self.opened.start)),
-                Route("/api/plot", self._answering(Question, plot), methods=["POST"]),
-                Route("/api/point", self._answering(AskedPoint, point_data), methods=["POST"]),
-                Route("/api/drawing", self._answering(AskedPoint, drawing), methods=["POST"]),
+                Route("/api/plot", self._answering("the plot", Question, plot), methods=["POST"]),
+                Route("/api/point", self._answering("the point", AskedPoint, point_data), methods=["POST"]),
+                Route("/api/drawing", self._answering("the drawing", AskedPoint, drawing), methods=["POST"]),
                 Route("/api/jobs", self._job, methods=["POST"]),
                 Route("/api/jobs/{id}/plan", self._plan),
                 Route("/api/jobs/{id}/cancel", self._cancel, methods=["POST"]),
@@ -100,14 +100,14 @@ class Page:
     async def _first(self) -> None:
         """Compute the first answer before it is asked for: imports too take their time."""
         with suppress(FieldError):
-            await self.pool.run(Call(plot, read(Question, self.opened.start["asked"])))
+            await self.pool.run(Call("the plot", plot, read(Question, self.opened.start["asked"])))
 
-    def _answering(self, kind: type[Asked], function: Callable[..., Any]) -> Any:
+    def _answering(self, what: str, kind: type[Asked], function: Callable[..., Any]) -> Any:
         """Return what answers a request with what a process makes of it, as long as the client is there."""
 
         async def answer(request: Request) -> Response:
             wanted = read(kind, await _body(request))
-            task = asyncio.create_task(self.pool.run(Call(function, wanted)))
+            task = asyncio.create_task(self.pool.run(Call(what, function, wanted)))
             while not task.done():
                 await asyncio.wait([task], timeout=LOOKS_EVERY_S)
                 if not task.done() and await request.is_disconnected():
@@ -142,12 +142,10 @@ class Page:
 
     async def _outcome(self, name: str, call: Call) -> dict[str, Any]:
         try:
-            async with self._one_job, asyncio.timeout(MOST_JOB_S):
+            async with self._one_job:
                 shown: Shown = await self.pool.run(call)
         except FieldError as error:
             return {"errors": error.fields}
-        except TimeoutError:
-            return {"errors": {"request": f"stopped after {MOST_JOB_S} s."}}
         if shown.plan is not None:
             self.plans[name] = shown.plan
             while len(self.plans) > MOST_JOBS:
@@ -156,17 +154,17 @@ class Page:
 
     def _call(self, order: Order) -> Call:
         if isinstance(order, PlaceOrder):
-            return Call(place, order, told=True)
+            return Call("the plan", place, order, told=True)
         if isinstance(order, OpenOrder):
             if order.plan >= len(self.opened.plans):
                 raise FieldError({"plan": "no open plan has this number."})
             opened = self.opened.plans[order.plan]
-            return Call(open_plan, PlanText(opened.text, opened.command), told=True)
+            return Call("the plan", open_plan, PlanText(opened.text, opened.command), told=True)
         if isinstance(order, LoseOrder):
-            return Call(lose, self._made(order.of), order.lost, told=True)
+            return Call("the re-plan", lose, self._made(order.of), order.lost, told=True)
         if order.asked is not None:
-            return Call(report, order.asked, told=True)
-        return Call(plan_report, self._made(order.of), told=True)
+            return Call("the report", report, order.asked, told=True)
+        return Call("the report", plan_report, self._made(order.of), told=True)
 
     def _made(self, name: str) -> PlanText:
         if name not in self.plans:

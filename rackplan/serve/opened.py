@@ -17,7 +17,7 @@ from cost.money.prices import PRICE_BASES, PriceBook
 from cost.resolve import model_names, model_title
 from cost.serving.serving import ONE_POOL
 from placement.plan import Plan
-from placement.plans.reading import PLAN_FILE, plan_of_text
+from placement.plans.reading import PLAN_FILE, read_plan
 from rackplan.serve.plans import PlanText
 from rackplan.serve.pricing import cluster_of, model_of
 from rackplan.serve.question import MOST_DRAFTS, MOST_TEXT, Question, Source
@@ -52,8 +52,7 @@ class OpenPlan(PlanText):
     @classmethod
     def of(cls, path: Path) -> OpenPlan:
         """Read a plan file."""
-        text = read_text(path, str(path))
-        plan = plan_of_text(text, str(path))
+        plan, text = read_plan(path), read_text(path, str(path))
         command = str(json.loads(text)["inputs"].get("command", ""))
         return cls(text, command, path.resolve().parent.name, plan)
 

@@ -1,4 +1,7 @@
-"""Worker processes with one call at a time; a process is ended when its client disconnects."""
+"""Worker processes with one call at a time; a process is ended when its client disconnects or its time is up.
+
+One process more than may be busy for long answers what is short.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,30 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
 from rackplan.requests import flag_of
 from rackplan.serve.question import FieldError
-from topology.base.errors import RackplanError, spelling
+from topology.base.errors import RackplanError, one_line, spelling
 
 MOST_WAITING = 16
+ANSWER_S, JOB_S = 120, 900
+"""Seconds that an answer and a job may compute."""
+PROMPT_S = 3.0
+"""Seconds that a call may take in the place for short ones."""
 IDLE_S = 0.5
 """Seconds without a call after which a process collects garbage."""
-_SPAWN = get_context("spawn")
+_LOADED = "rackplan.serve.loaded"
+_START: Any = get_context("forkserver" if sys.platform == "linux" else "spawn")
+"""Processes are forked, ready in 50 ms, where that is safe with the libraries that are loaded."""
+_START.set_forkserver_preload([_LOADED])
 
 
 @dataclass(frozen=True)
@@ -39,11 +51,12 @@ class Line:
 
 
 class Worker:
-    """A process, and the server's end of its pipe."""
+    """A process, the server's end of its pipe, and whether it has loaded what it needs."""
 
     def __init__(self) -> None:
-        self.pipe, theirs = _SPAWN.Pipe()
-        self.process = _SPAWN.Process(target=work, args=(theirs,), daemon=True)
+        self.ready = asyncio.Event()
+        self.pipe, theirs = _START.Pipe()
+        self.process = _START.Process(target=work, args=(theirs,), daemon=True)
         self.process.start()
         theirs.close()
 
@@ -61,10 +74,15 @@ class Worker:
         return found
 
 
-class Call:
-    """A computation; functions that are ``told`` receive a line for progress and cancellation."""
+class LateError(Exception):
+    """A call took long while as many others as may do so did."""
 
-    def __init__(self, function: Callable[..., Any], *args: Any, told: bool = False) -> None:
+
+class Call:
+    """The computation of ``what``; functions that are ``told`` receive a line for progress and cancellation."""
+
+    def __init__(self, what: str, function: Callable[..., Any], *args: Any, told: bool = False) -> None:
+        self.what, self.told, self.most_s = what, told, JOB_S if told else ANSWER_S
         self.message = (function, args, told)
         self.progress: dict[str, Any] = {"stage": "queued"}
         self.worker: Worker | None = None
@@ -76,11 +94,15 @@ class Call:
 
 
 class Pool:
-    """Pool of processes that reuses the last one, since it has cached results."""
+    """Pool of processes that reuses the last one, since it has cached results.
 
-    def __init__(self, size: int = 2) -> None:
-        self._idle = [Worker() for _ in range(size)]
-        self._free = asyncio.Semaphore(size)
+    While ``most`` calls compute, another that is not told has a place for short ones. After :data:`PROMPT_S` it moves
+    to one of theirs; where none is free it is ended, and begins again when there is.
+    """
+
+    def __init__(self, most: int = 2) -> None:
+        self._idle = [Worker() for _ in range(most + 1)]
+        self._short, self._long = asyncio.Semaphore(), asyncio.Semaphore(most)
         self._waiting = 0
 
     async def run(self, call: Call) -> Any:
@@ -89,32 +111,61 @@ class Pool:
         Raises
         ------
         FieldError
-            What is wrong, or that too many wait.
+            What is wrong, that too many wait, or that the call took longer than it may.
         """
+        if self._long.locked() and not call.told:
+            with suppress(LateError):
+                return await self._run(call, self._short)
+        return await self._run(call, self._long)
+
+    async def _run(self, call: Call, lane: asyncio.Semaphore) -> Any:
         if self._waiting >= MOST_WAITING:
             raise FieldError({"request": "too many requests are waiting; try again."}, status=429)
         self._waiting += 1
         try:
-            await self._free.acquire()
+            await lane.acquire()
         finally:
             self._waiting -= 1
         call.worker = worker = self._idle.pop()
-        kind, found = "progress", {"stage": "starting"}
+        answer, kind = asyncio.create_task(self._answer(call, worker)), ""
         try:
-            await asyncio.to_thread(worker.send, call.message)
-            while kind == "progress":
-                call.progress = found
-                kind, found = await asyncio.to_thread(worker.receive)
+            await worker.ready.wait()
+            if lane is self._short and not (await asyncio.wait([answer], timeout=PROMPT_S))[0]:
+                if self._long.locked():
+                    raise LateError
+                await self._long.acquire()
+                lane.release()
+                lane = self._long
+            kind, found = await asyncio.wait_for(answer, call.most_s)
+        except TimeoutError:
+            found = {
+                "request": f"{call.what} was cut off after {call.most_s} s of computing; choose fewer or smaller "
+                "clusters or a model of fewer layers, or use the command line, which has no such limit."
+            }
         finally:
             call.worker = None
-            if kind not in ("done", "wrong"):  # who asked is gone, or the process is
+            if kind in ("done", "wrong"):
+                self._idle.append(worker)
+            else:  # who asked is gone, the time is up, or the process is gone
+                answer.cancel()
                 worker.process.kill()
-                worker = Worker()
-            self._idle.append(worker)
-            self._free.release()
+                self._idle.insert(0, Worker())
+            lane.release()
         if kind != "done":
             raise FieldError(found)
         return found
+
+    async def _answer(self, call: Call, worker: Worker) -> tuple[str, Any]:
+        """Return how a call ended in a process, and with what."""
+        await asyncio.to_thread(worker.send, call.message)
+        if not worker.ready.is_set():
+            await asyncio.to_thread(worker.receive)
+            worker.ready.set()
+        kind, found = "progress", {"stage": "starting"}
+        while kind == "progress":
+            call.progress = found
+            kind, found = await asyncio.to_thread(worker.receive)
+        return kind, found
 
     def close(self) -> None:
         """End the processes without waiting."""
@@ -130,6 +181,8 @@ def work(pipe: Connection) -> None:
     os.dup2(nowhere, 2)
     gc.set_threshold(100_000)  # seldom in the middle of an answer, where a whole collection takes 100 ms
     with spelling(flag_of), suppress(EOFError, OSError):  # the page shows the command to type
+        import_module(_LOADED)
+        pipe.send(("ready", None))
         while True:
             if not pipe.poll(IDLE_S):
                 gc.collect()
@@ -150,5 +203,5 @@ def _outcome(
     except MemoryError:
         return "wrong", {"request": "out of memory; try a smaller cluster."}
     except Exception as error:  # noqa: BLE001 - the page says so, and the next call runs
-        text = f"a defect in rackplan, please report it: {type(error).__name__}: {error}"
+        text = f"a defect in rackplan, please report it: {type(error).__name__}: {one_line(error)}"
         return "wrong", {"request": text}

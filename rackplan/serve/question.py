@@ -15,6 +15,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    FailFast,
     Field,
     ValidationError,
     model_validator,
@@ -165,7 +166,7 @@ class Question(Asked):
     """
 
     model: Source = Source(name="deepseek-v3")
-    clusters: Annotated[tuple[Source, ...], Field(min_length=1, max_length=MOST_CLUSTERS)] = (
+    clusters: Annotated[tuple[Source, ...], FailFast(), Field(min_length=1, max_length=MOST_CLUSTERS)] = (
         Source(name="gb200-nvl72"),
     )
     gpus: Width = _shared("gpus", requests.CompareRequest)
@@ -279,6 +280,7 @@ class LoseOrder(Asked):
     of: str
     lost: Annotated[
         tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:/@-]{1,120}$")], ...],
+        FailFast(),
         Field(min_length=1, max_length=MOST_LOST),
     ]
 

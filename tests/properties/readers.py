@@ -172,6 +172,20 @@ IB = (
     b'\nvendid=0x2c9\ncaguid=0x00b0\nCa\t1 "H-00b0"\t\t# "n1 mlx5_0"\n[1](00b0)\t"S-00a0"[1]\t\t# lid 2 lmc 0 "leaf" lid 1 4xNDR\n'
     b'\nvendid=0x2c9\ncaguid=0x00b1\nCa\t1 "H-00b1"\t\t# "n2 mlx5_0"\n[1](00b1)\t"S-00a0"[2]\t\t# lid 3 lmc 0 "leaf" lid 1 4xNDR\n'
 )
+IB_PORTS = (
+    b"SW     1  2 0x00000000000000a0 4x NDR - CA     3  1 0x00000000000000b1 ( 'MF0;leaf:MQM9700/U1' - 'n2 mlx5_0' )\n"
+    b"SW     1  1 0x00000000000000a0 4x NDR - CA     2  1 0x00000000000000b0 ( 'MF0;leaf:MQM9700/U1' - 'n1 mlx5_0' )\n"
+    b"SW     1  3 0x00000000000000a0 4x SDR                                    'MF0;leaf:MQM9700/U1'\n"
+    b"CA     2  1 0x00000000000000b0 4x NDR - SW     1  1 0x00000000000000a0 ( 'n1 mlx5_0' - 'MF0;leaf:MQM9700/U1' )\n"
+    b"CA     3  1 0x00000000000000b1 4x NDR - SW     1  2 0x00000000000000a0 ( 'n2 mlx5_0' - 'MF0;leaf:MQM9700/U1' )\n"
+)
+AMD_SMI = (
+    b"Weight between two GPUs\n      GPU0  GPU1\nGPU0  0     40\nGPU1  40    0\n\nHops between two GPUs\n      GPU0  GPU1\n"
+    b"GPU0  0     2\nGPU1  2     0\n\nLink Type between two GPUs\n      GPU0  GPU1\nGPU0  0     PCIE\nGPU1  PCIE  0\n\n"
+    b"GPU[0]\t\t: (Topology) Numa Node: 0\nGPU[1]\t\t: (Topology) Numa Node: 1\n",
+    b'{"topology": [{"gpu": 0, "bdf": "0000:05:00.0", "links": [{"gpu": 1, "link_type": "XGMI", "weight": 15}]},'
+    b' {"gpu": 1, "bdf": "0000:26:00.0", "links": [{"gpu": 0, "link_type": "XGMI", "bandwidth": "50000-100000"}]}]}',
+)
 LINKS_CSV = b"a,b,count,rate\nh0.g0,h0.s0,18,25 GB/s\nh0.g1,h0.s0,18,25 GB/s\nh0.g0,leaf0,1,50 GB/s\nh0.g1,leaf0,1,50 GB/s\n"
 
 
@@ -185,6 +199,15 @@ def _import(path: Path) -> None:
     from topology.importers import ImportOptions, import_files
 
     options = ImportOptions(gpu="hgx-h100", pcie="32 GB/s", socket_link="40 GB/s")
+    import_files([str(path)], options)
+
+
+def _import_amd(path: Path) -> None:
+    from topology.importers import ImportOptions, import_files
+
+    options = ImportOptions(
+        gpu="own", hbm="64 GB", fabrics=("nvlink3",), pcie="32 GB/s", socket_link="40 GB/s"
+    )
     import_files([str(path)], options)
 
 
@@ -362,7 +385,8 @@ READERS = (
     Reader("slurm", "topology.conf", _of(*SLURM), _import),
     Reader("slurm-yaml", "topology.yaml", _of(SLURM_YAML), _import),
     Reader("topograph", "m.yaml", _of(*TOPOGRAPH), _import),
-    Reader("ibnetdiscover", "ib.out", _of(IB), _import),
+    Reader("ibnetdiscover", "ib.out", _of(IB, IB_PORTS), _import),
+    Reader("amd-smi", "amd.txt", _of(*AMD_SMI), _import_amd),
     Reader("links", "links.csv", _of(LINKS_CSV), _import),
     Reader("traffic", "t.npy", lambda: [npy(np.ones((8, 8)))], _traffic),
     Reader("words", "w.txt", _of(b"gb200-nvl72@72", b"mixtral-8x7b", b"450 GB/s", b"zipf:1.2", b"gb200.hbm_bytes=2x", b"n[001-016,020]x[1-2]"), _words_typed),

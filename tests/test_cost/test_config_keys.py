@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -385,3 +386,22 @@ def test_step_has_more_heads_where_it_has_a_window():
         sum(one.attention.cache_bytes(4096, 2) for one in layers) == (12 * 4096 + 33 * 512) * 2 * 8 * 128 * 2
     )
     assert sum(one.attention.modules["q"] for one in layers[:2]) == 4096 * (64 + 96) * (128 + 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "most", "count"),
+    [
+        ("num_hidden_layers", 1_000, 10_000),
+        ("num_hidden_layers", 1_000, 1_000_000),
+        ("num_attention_heads", 4_096, 4_104),
+        ("num_key_value_heads", 4_096, 1 << 20),
+        ("num_experts", 4_096, 5_000),
+        ("vocab_size", 1 << 22, 10**9),
+    ],
+)
+def test_counts_that_no_model_has_are_refused_at_once(key, most, count):
+    begun = time.process_time()
+    with pytest.raises(InputError, match=f"{key}: {count} must be a whole number from 1 to {most}"):
+        model_from_config(changed(MOE, **{key: count}), name="made up")
+    assert time.process_time() - begun < 0.1
+    assert model_from_config(changed(MOE, num_hidden_layers=1_000), name="deep").layers[999]

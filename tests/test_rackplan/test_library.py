@@ -20,7 +20,7 @@ from helpers import OWN_CLUSTER, Run
 from pages import run_block
 from placement.plan import Plan
 from rackplan.report.results import of
-from topology.base.shown import LONGEST
+from topology.base.errors import LONGEST
 
 MODEL, CLUSTER = "qwen3-30b-a3b", "hgx-h100@16"
 PUBLISHED = Path(rackplan.__file__).parents[1] / "cost" / "validation" / "data" / "published.csv"

@@ -14,6 +14,7 @@ import pytest
 
 from cost.resolve import resolve_model
 from helpers import Run, planned, write_plan
+from topology.base.errors import shortened
 
 SWEEP = ("sweep", "--model", "Qwen3-8B", "--cluster", "hgx-h100")
 LONG = "x" * 300  # no file can have this name
@@ -84,7 +85,7 @@ REFUSED = {
     "": [
         ("frobnicate", "frobnicate"),
         ("score", "PLAN"),
-        (f"score {LONG}", LONG),
+        (f"score {LONG}", LONG[:190]),
         ("replay no.json --loads no.npy --weights fp8", "the plan already sets it"),
         ("schema plam", "did you mean plan"),
         ("diff one other", "diff has another name; type: rackplan score one other"),
@@ -107,7 +108,7 @@ REFUSED = {
     "plan --cluster hgx-h100 --time-limit 0 -o new/plan": [
         ("--model mixtral-8x77b", "mixtral-8x7b"),
         ("--model no-key/config.json", "hidden_size"),
-        (f"--model {LONG}", LONG),
+        (f"--model {LONG}", LONG[:190]),
         ("--model mixtral-8x7b --model mixtral-8x7b", "--model mixtral-8x7b: duplicate"),
         ("--model mixtral-8x7b:0.5 --model olmoe-1b-7b", "--model olmoe-1b-7b: give every model a share"),
         ("--model mixtral-8x7b --model olmoe-1b-7b --phase prefill", "--phase prefill: several models are"),
@@ -124,8 +125,8 @@ REFUSED = {
         ("--routing strange.npy", "strange.npy"),
         ("--redundant 1000", "--redundant 1000"),
         ("-o a-file", "a-file"),
-        (f"-o {LONG}", LONG),
-        (f"--loads {LONG}.npy", LONG),
+        (f"-o {LONG}", LONG[:190]),
+        (f"--loads {LONG}.npy", LONG[:190]),
         ("-o a-file/below", "a-file"),
     ],
     "plan --model olmoe-1b-7b --cluster hgx-h100": [
@@ -340,3 +341,34 @@ def test_sequences_beyond_the_model_are_noted(run: Run) -> None:
     note = "sequences of 41,000 tokens exceed the 40,960 that qwen3-8b supports"
     assert note in result.err
     assert any(said["text"].startswith(note) for said in result.data["notes"])
+
+
+@pytest.mark.parametrize("word", ["y", "y z ", "7", "é"])
+def test_no_message_repeats_a_long_value(run: Run, word: str) -> None:
+    long = word * 2000
+    asked = [
+        *(
+            (*SWEEP, option, long)
+            for option in ("--batch", "--weights", "--set", "--price", "--tp", "--engine")
+        ),
+        (*SWEEP, "--set", f"{long}=2x"),
+        (*SWEEP, f"--{long}"),
+        ("sweep", "--model", long, "--cluster", long),
+        *((*SWEEP[:-1], cluster) for cluster in (long, f"{long}.yaml", f"hgx-h100@{long}")),
+        ("score", long),
+        ("export", "plan.json", "--to", long),
+        ("plan", *SWEEP[1:], "--loads", long, "-o", long),
+        (long,),
+    ]
+    for words in asked:
+        result = run(*words)
+        assert result.code == 2, words
+        assert word * (200 // len(word) + 1) not in result.error_line, words
+
+
+def test_what_is_short_or_prose_is_not_cut() -> None:
+    text = "a plan's own file, the cluster's, and 'a name': " + "it is the user's word, " * 20 + "'x'."
+    assert shortened(text) == text
+    assert (
+        shortened(f"no 'a {'b ' * 200}' here: {'c' * 300}.") == f"no 'a {'b ' * 96}b...' here: {'c' * 196}..."
+    )

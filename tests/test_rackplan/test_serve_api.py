@@ -13,10 +13,12 @@ pytest.importorskip("httpx", reason="httpx is not installed")
 import warnings
 
 from helpers import OWN_CLUSTER, write_plan
+from rackplan.inputs import cluster_of
 from rackplan.requests import CompareRequest, PlanRequest, SweepRequest, options_of
 from rackplan.serve.app import MOST_BODY, STATIC, Page
 from rackplan.serve.opened import Opened
 from topology.base.errors import InputError
+from topology.files.cluster_data import cluster_to_dict
 
 PORT = 8710
 HERE = f"http://127.0.0.1:{PORT}"
@@ -199,6 +201,7 @@ WRONG = [
     ({"model": {"name": "README.md"}}, "model"),
     ({"model": {"name": "x.json", "text": "{"}}, "model"),
     ({"clusters": [{"name": "hgx-h100"}] * 6}, "clusters"),
+    ({"clusters": [1] * 400_000}, "clusters.0"),
     ({"clusters": [{"name": "hgx-h100"}, {"name": "nope"}]}, "clusters.1"),
     ({"clusters": [{"name": "/etc/x.yaml"}]}, "clusters.0"),
     ({"clusters": [{"name": "x.yaml", "text": "domains: [{part: hgx-h100, count: 1000}]"}]}, "clusters.0"),
@@ -450,3 +453,82 @@ def test_measured_runs_of_the_user_s_own_correct_the_plot(client):
     bad = plot(client, runs={"name": "mine.csv", "text": "a,b\n1,2\n"})
     assert bad.status_code == 422
     assert "no measured points" in bad.json()["errors"]["runs"]
+
+
+LONG = [
+    "y" * 5000,
+    "y z " * 1250,
+    "7" * 4000,
+    "gpu." + "y" * 3000 + "=2x",
+    ["y" * 400] * 300,
+    {"y" * 4000: 1},
+]
+PLANNED_CLUSTER = cluster_to_dict(cluster_of("hgx-h100@2"))
+RUNS = "id,quantity,measured,phase,model,cluster\none,tpot_ms,9,decode,deepseek-v3,hgx-h100\n"
+EVERY_FIELD = DECODE | {
+    "gpus": 8, "recipe": "checkpoint", "isl": 100, "osl": 10, "tpot_ms": 50, "ttft_ms": 500, "weights": "fp8",
+    "kv_dtype": "fp8", "draft_tokens": 1, "engine": "sglang", "mem_util": 0.9, "max_seqs": 100, "tp": 1, "ep": 1,
+    "settings": "gpu.hbm_bytes_per_s=2x", "price_basis": "rental", "prices": {"h100-sxm": 3},
+    "powers": {"h100-sxm": 900}, "factors": {"hbm": 2}, "runs": {"name": "runs.csv", "text": RUNS},
+}  # fmt: skip
+POINT = {"asked": DECODE, "point": {"cluster": 0, "layout": "EP1", "batch": 1}}
+ORDER = {"cluster": 0, "ep": 1, "tp": 1, "stages": 1, "batch": 1, "loads": "uniform", "seconds": 0}
+REQUESTS = [
+    ("/api/plot", EVERY_FIELD),
+    ("/api/point", POINT),
+    ("/api/drawing", POINT),
+    ("/api/jobs", {"kind": "place", "asked": DECODE, "order": ORDER}),
+    ("/api/jobs", {"kind": "lose", "of": "job-9", "lost": ["d0.n0"]}),
+    ("/api/jobs", {"kind": "open", "plan": 0}),
+    ("/api/jobs", {"kind": "report", "of": "job-9"}),
+]
+
+
+def altered(data, new):
+    """Yield JSON data with one of its values, or of its keys, replaced."""
+    yield new
+    if isinstance(data, dict):
+        for key, value in data.items():
+            rest = {name: one for name, one in data.items() if name != key}
+            if isinstance(new, str):
+                yield rest | {new: value}
+            yield from (rest | {key: one} for one in altered(value, new))
+    elif isinstance(data, list) and data:
+        yield from ([one, *data[1:]] for one in altered(data[0], new))
+
+
+def dropped(new):
+    """Yield questions with a file that holds a long value or key somewhere, or is nothing else."""
+    kinds = (("model", "own.json", OWN_MODEL), ("clusters", "own.json", PLANNED_CLUSTER),
+             ("clusters", "own.yaml", OWN_CLUSTER))  # fmt: skip
+    for field, name, data in kinds:
+        texts = [json.dumps(one) for one in altered(data, new)]
+        for text in texts + [new] * isinstance(new, str):
+            source = {"name": name, "text": text}
+            yield DECODE | {field: source if field == "model" else [source]}
+    for cell in sorted({*RUNS.replace("\n", ",").split(",")} - {""}) if isinstance(new, str) else ():
+        yield DECODE | {"runs": {"name": "runs.csv", "text": RUNS.replace(cell, new, 1)}}
+
+
+def said(answer):
+    """Return all messages of an answer: names of fields and what is wrong, or notes."""
+    data = json.loads(answer.text.splitlines()[-1])
+    shown = [data.get(name) for name in ("errors", "notes", "said", "gone")]
+    return json.dumps([*shown, *(side["reason"] for side in data.get("clusters", ()))])
+
+
+@pytest.mark.parametrize("new", LONG, ids=lambda new: str(new)[:5])
+def test_no_message_repeats_a_long_value(client, new):
+    asked = [(path, one) for path, body in REQUESTS for one in altered(body, new)]
+    asked += [("/api/plot", one) for one in dropped(new)]
+    for path, body in asked:
+        text = said(client.post(path, json=body))
+        assert not re.search(r"y{201}|(y z ){51}|7{201}|(y+', '){2}", text), (path, text[:2000])
+        assert "defect" not in text
+
+
+def test_no_message_repeats_a_long_path(client):
+    assert (
+        "y" * 201
+        not in client.get("/api/jobs/" + "y" * 5000 + "/plan").text + client.get("/" + "y" * 5000).text
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -11,13 +12,17 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")
+
+from rackplan.serve import pool
+from rackplan.serve.question import FieldError
 
 HEAD = "POST /api/plot HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
 REQUEST_S = 3.0
@@ -66,13 +71,18 @@ def plotted(port):
         return answer.status == 200
 
 
+def descendants(pid):
+    """Return the processes that a process started, and those that they did."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [one for child in children for one in (child, *descendants(child))]
+
+
 def computing(process):
     """Return the process of the server that computes most."""
 
     def seconds():
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         found = {}
-        for one in children:
+        for one in descendants(process.pid):
             fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
             found[int(one)] = int(fields[11]) + int(fields[12])
         return found
@@ -123,6 +133,65 @@ def test_an_answer_is_not_computed_for_a_client_that_left(server):
         worker = computing(process)
     gone(worker)
     assert plotted(port)
+
+
+def test_an_easy_plot_is_answered_beside_two_heavy_ones(server):
+    _, port = server
+    sizes = [{"name": f"hgx-h100@{gpus}"} for gpus in (4608, 4096, 2048, 1024, 512)]
+    with ThreadPoolExecutor() as several:
+        assert all(several.map(plotted, [port] * 3))  # all processes have started
+    with ExitStack() as heavy:
+        for isl in (8001, 8002):
+            body = json.dumps({"model": {"name": "deepseek-v3"}, "clusters": sizes, "isl": isl})
+            client = heavy.enter_context(socket.create_connection(("127.0.0.1", port)))
+            client.sendall(f"{HEAD}{len(body)}\r\n\r\n{body}".encode())
+        time.sleep(0.5)
+        begun = time.monotonic()
+        assert plotted(port)
+        assert time.monotonic() - begun < 5
+
+
+def test_a_call_ends_with_its_time_and_frees_its_process(monkeypatch):
+    monkeypatch.setattr(pool, "ANSWER_S", 0.5)
+
+    async def cut():
+        calls = pool.Pool(most=1)
+        await calls.run(pool.Call("the plot", abs, -3))
+        (busy,) = calls._idle[-1:]
+        with pytest.raises(
+            FieldError, match=r"the plot was cut off after 0\.5 s of computing; choose fewer or"
+        ):
+            await calls.run(pool.Call("the plot", time.sleep, 60))
+        busy.process.join(2)
+        assert not busy.process.is_alive()
+        assert (
+            await asyncio.gather(*(calls.run(pool.Call("the point", abs, -3)) for _ in range(3))) == [3] * 3
+        )
+        calls.close()
+
+    asyncio.run(cut())
+
+
+def test_long_calls_leave_a_place_for_short_ones_and_begin_again(monkeypatch):
+    monkeypatch.setattr(pool, "PROMPT_S", 0.2)
+
+    async def beside():
+        calls = pool.Pool()
+        long = [asyncio.create_task(calls.run(pool.Call("the plot", time.sleep, 60))) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert await calls.run(pool.Call("the point", abs, -3)) == 3
+        assert not any(one.done() for one in long)
+        long[0].cancel()
+        long.append(asyncio.create_task(calls.run(pool.Call("a short one", time.sleep, 0.01))))
+        await long[3]
+        assert calls._long.locked()
+        for one in long[:3]:
+            one.cancel()
+        await asyncio.wait(long[:3])
+        assert len(calls._idle) == 3
+        calls.close()
+
+    asyncio.run(beside())
 
 
 def test_a_cancelled_search_hands_over_what_it_has(server):

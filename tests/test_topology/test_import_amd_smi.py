@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from topology import InputError, load_domain
 from topology.importers import ImportOptions, import_files
+from topology.importers.found import NodeFound
 
 NAMES = [f"0000:{number:02x}:00.0" for number in range(8)]
 
@@ -47,6 +49,8 @@ def test_a_host_is_the_catalogs_system(text: str, tmp_path: Path) -> None:
     [
         AMD_SMI[:-100],
         AMD_SMI.replace("XGMI", "PCIE", 1),
+        AMD_SMI.replace("XGMI", "UNKNOWN"),
+        AMD_SMI.replace(NAMES[0], "0000:ff:00.0", 2),
         table("WEIGHT TABLE:", "15", NAMES),
         JSON.replace('"gpu": 1,', '"gpu": 70,', 1),
         JSON.replace(NAMES[1], NAMES[0]),
@@ -174,3 +178,71 @@ def test_partitions_are_no_gpus(text: str, tmp_path: Path) -> None:
     (tmp_path / "node.txt").write_text(text)
     with pytest.raises(InputError, match=r"they are partitions \(CPX, DPX or QPX mode\)"):
         import_files([str(tmp_path / "node.txt")], ImportOptions(gpu="mi300x"))
+
+
+def host(groups: int, size: int, *, hops: bool = True, numa: str = "") -> str:
+    """What rocm-smi says of ``groups`` of ``size`` GPUs joined by xGMI; groups are joined over PCIe, two a socket."""
+    names = [f"GPU{i}" for i in range(groups * size)]
+
+    def cell(a: int, b: int, xgmi: str, near: str, far: str) -> str:
+        island, socket = a // size == b // size, a // size // 2 == b // size // 2
+        return "0" if a == b else xgmi if island else near if socket else far
+
+    def matrix(title: str, *cells: str) -> str:
+        rows = [[name, *(cell(a, b, *cells) for b in range(len(names)))] for a, name in enumerate(names)]
+        return (
+            "\n".join([f"==== {title} between two GPUs ====", *map("   ".join, [["", *names], *rows])])
+            + "\n\n"
+        )
+
+    text = matrix("Weight", "15", "40", "72") + (matrix("Hops", "1", "2", "3") if hops else "")
+    text += matrix("Link Type", "XGMI", "PCIE", "PCIE") + "==== Numa Nodes ====\n"
+    return text + "".join(f"GPU[{i}]\t\t: (Topology) Numa Node: {node}\n" for i, node in enumerate(numa))
+
+
+@pytest.mark.parametrize(
+    ("text", "sockets", "says"),
+    [
+        (
+            host(4, 2),
+            "00001111",
+            "24 pairs of GPUs joined over PCIe alone; three hops read as between two sockets",
+        ),
+        (host(4, 1), "0011", "6 pairs of GPUs joined over PCIe alone; three hops"),
+        (host(4, 1, numa="0301"), "0301", "NUMA nodes read as sockets"),
+        (host(4, 1, hops=False), "0000", "no NUMA nodes or hops given"),
+        (host(2, 4, numa="00"), "00000000", "16 pairs of GPUs joined over PCIe alone; three hops"),
+    ],
+)
+def test_gpus_over_pcie(text: str, sockets: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "node.txt").write_text(text)
+    options = ImportOptions(
+        gpu="mi210", hbm="64 GB", fabrics=("nvlink3",), pcie="32 GB/s", socket_link="40 GB/s"
+    )
+    imported = import_files([str(tmp_path / "node.txt")], options)
+    (node,) = imported.files
+    assert isinstance(node, NodeFound)
+    assert node.sockets == tuple(sockets)
+    assert node.link_kind == ("xgmi" if node.links else "pcie")
+    assert any(says in line for line in imported.assumptions)
+    assert imported.spec.gpus == len(sockets)
+    with pytest.raises(InputError, match="PCIe rate of a GPU"):
+        import_files([str(tmp_path / "node.txt")], replace(options, pcie=None))
+
+
+def test_the_json_of_gpus_over_pcie(tmp_path: Path) -> None:
+    apart: dict[str, object] = {"link_type": "PCIE", "num_hops": 3, "weight": 72}
+    (tmp_path / "node.json").write_text(dump({(a, b): apart for a in range(4) for b in range(4, 8)}))
+    options = ImportOptions(
+        gpu="mi210", hbm="64 GB", fabrics=("nvlink3",), pcie="32 GB/s", socket_link="9 GB/s"
+    )
+    (node,) = import_files([str(tmp_path / "node.json")], options).files
+    assert isinstance(node, NodeFound)
+    assert (len(node.links), node.sockets) == (12, tuple("00001111"))
+
+
+@pytest.mark.parametrize("key", ["gpu_data", "topology"])
+def test_the_json_in_an_object(key: str, tmp_path: Path) -> None:
+    (tmp_path / "node.json").write_text(f'{{"{key}": {JSON}}}')
+    imported = import_files([str(tmp_path / "node.json")], ImportOptions(gpu="mi300x"))
+    assert imported.spec.domains == (load_domain("mi300x"),)

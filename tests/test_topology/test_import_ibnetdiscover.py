@@ -92,13 +92,67 @@ def test_sharp_management_and_strangers_are_left_out_and_said(ib_rails: Any) -> 
     assert any("ubuntu-pod0-port31: no adapter is on a leaf of its rail" in line for line in found.anomalies)
 
 
+def test_unequal_rates_and_routers_are_said(ib_rails: Any) -> None:
+    fabric = ib_rails(links=2)
+    at = next(i for i, cable in enumerate(fabric.cables) if cable[2] == "spine-0")
+    fabric.cables[at] = (*fabric.cables[at][:4], "4xHDR")
+    router = 'Rt\t1 "R-00000000c0000000"\t\t# "router"\n[1](c0000000) \t"S-00000000a0000000"[64] # 4xNDR\n'
+    leaf = '"MF0;leaf-0-0:MQM9700/U1" enhanced port 0 lid 7 lmc 0\n'
+    text = fabric.text().replace(leaf, leaf + '[64] \t"R-00000000c0000000"[1] # 4xNDR\n') + router
+    found = read(text)
+    assert next(trunk.rate.value for trunk in found.trunks if trunk.ends == ("leaf-0-0", "spine-0")) == 25e9
+    assert any(
+        "leaf-0-0 to spine-0 runs at 4xNDR, another link of the two at 200 Gb/s" in a for a in found.anomalies
+    )
+    assert any("R-00000000c0000000: routers; left out." in line for line in found.anomalies)
+
+
+def facts(found: Any) -> Any:
+    """What a fabric is, without the lines of the file that say so."""
+    ports = [(p.host, p.switch, p.nic, p.rate.value, p.rail) for p in found.ports]
+    trunks = [(trunk.ends, trunk.count, trunk.rate.value) for trunk in found.trunks]
+    return [*found.hosts], found.switches, ports, trunks, found.pods, found.switch_rails, found.rails
+
+
+@pytest.mark.parametrize("shape", [{}, {"links": 3, "rate": "4xHDR"}, {"rails": 8, "spines": 4}])
+def test_the_list_of_ports_is_the_same_fabric(ib_rails: Any, shape: dict[str, Any]) -> None:
+    fabric = ib_rails(**shape)
+    fabric.adapters["p0h1r2"] = "MT4129 ConnectX7   Mellanox Technologies"
+    assert facts(read(fabric.ports())) == facts(read(fabric.text()))
+    fabric.adapters["two"] = "node-02 mlx4_0"
+    fabric.cables += [("leaf-0-0", 31, "two", 1, "4xFDR"), ("leaf-0-1", 31, "two", 2, "4xFDR")]
+    found = read(fabric.ports())
+    assert [(port.nic, port.rate.value * 8 / 1e9) for port in found.ports if "mlx4" in port.nic] == [
+        ("mlx4_0.1", 54.56),
+        ("mlx4_0.2", 54.56),
+    ]
+    assert facts(found) == facts(read(fabric.text().replace("Ca\t1", "Ca\t2")))
+
+
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (lambda t: t[: len(t) * 2 // 3], "cut?|does not say so|not described"),
+        (lambda t: t[: len(t) * 2 // 3], "is no line of `ibnetdiscover -p`; is it truncated"),
+        (lambda t: "\n".join(t.split("\n")[:9]), "which is not described; is the file truncated"),
+        (lambda t: t.replace("4x NDR", "4x HDR", 1), "runs at 4xHDR, but at 4xNDR in line"),
+        (lambda t: t.replace("4x NDR", "4x ???", 1), "has no width and speed"),
+        (lambda t: t.replace(" 33 ", " 34 ", 1), r"line 6: duplicate port 34 \(first in line 5\)"),
+        (lambda t: t + t.split("\n")[1] + "\n", r"duplicate port 1 \(first in line 2\)"),
+    ],
+)
+def test_damage_of_the_list_of_ports(ib_rails: Any, damage: Any, problem: str) -> None:
+    with pytest.raises(InputError, match=problem) as caught:
+        read(damage(ib_rails().ports()))
+    assert str(caught.value).startswith("ib.out: ")
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda t: t[: len(t) * 2 // 3], "is it truncated|not described"),
         (lambda t: t.replace(" 4xNDR", " 4xHDR", 1), "runs at 4xHDR, but at 4xNDR in line"),
         (lambda t: t.replace("[33] ", "[99] ", 1), "port 99 of a device with 65 ports"),
-        (lambda t: t[t.index("[1]") :], "before any Switch or Ca line"),
+        (lambda t: t[t.index("[1]") :], "port 1 before any device"),
     ],
 )
 def test_damage_is_one_line_with_its_place(ib_rails: Any, damage: Any, problem: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
 from topology.base.errors import InputError
 from topology.importers.found import FabricFound
@@ -61,7 +62,7 @@ def test_a_host_under_two_leaves_is_used_once_and_said() -> None:
         (TREE.replace("leaf[3-4]", "leaf[3-5]"), "line 4", "child leaf5, which is not defined"),
         (TREE + "SwitchName=leaf9\n", "line 10", "neither Nodes nor Switches"),
         (TREE + "Nonsense here\n", "line 10", "not KEY=VALUE"),
-        (TREE + "SwitchName=x Nodes=a Nodes=b\n", "line 10", "duplicate key Nodes"),
+        (TREE + "SwitchName=x Nodes=a Nodes=b\n", "line 10", "duplicate key Nodes;"),
         (TREE + "SwitchName=x \\", "line 10", "the file is truncated"),
         ("SwitchName=a Switches=b\nSwitchName=b Switches=a\n", "line 2", "a cycle"),
         (
@@ -147,18 +148,25 @@ def test_yaml_has_several_topologies() -> None:
     assert list(read(of_default("round")).hosts) == ["n1", "n2", "n3", "n4"]
 
 
+def test_yaml_in_an_object_as_json() -> None:
+    text = json.dumps({"topology": yaml.safe_load(YAML)})
+    assert kind_of(Source("t.json", text)) == "slurm-yaml"
+    assert read(text, "t.yaml") == read(YAML, "t.yaml")
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
+        ("[]", "has 0 topologies"),
         (YAML.replace("cluster_default: true", "cluster_default: false"), "and no default"),
         (of_default("plain"), "names no hosts"),
-        (of_default("fast").replace("switch: leaf2", "switch: leaf1"), "duplicate switch leaf1"),
+        (of_default("fast").replace("switch: leaf2", "switch: leaf1"), "duplicate leaf1"),
         ("- topology: a\n  tree: {switches: [1]}\n", "1 must be a mapping of keys to values"),
     ],
 )
 def test_yaml_damage(text: str, problem: str) -> None:
     with pytest.raises(InputError) as caught:
-        read(text, "t.yaml")
+        parse(Source("t.yaml", text), "slurm-yaml")
     assert str(caught.value).startswith("t.yaml: ")
     assert problem in str(caught.value)
 
@@ -231,7 +239,7 @@ def test_labels_of_kubernetes_nodes_name_racks_and_the_gpu() -> None:
     [
         (MODEL.replace("- switch: sw2", "- switch: sw9"), "switch sw9 is not among"),
         (MODEL.replace("n04", "n03"), "host n03 is in m.yaml: blocks[0] already"),
-        (MODEL.replace("[sw1, sw2]", "[core]"), "its own child"),
+        (MODEL.replace("[sw1, sw2]", "[core]"), "above and below core (a cycle)"),
         (MODEL.split("- switch: sw1", maxsplit=1)[0] + " []\n", "no hosts under a switch"),
     ],
 )
@@ -263,7 +271,10 @@ def test_expands(text: str, hosts: list[str]) -> None:
     [
         ("n[1-", "or are nested"),
         ("n[5-3]", "runs backwards"),
-        ("n[1-9]" + "[0-9]" * 9, "more than"),
+        ("n[1-9]" + "[0-9]" * 7, "more than 200000 hosts"),
+        ("n" + "[1]" * 9, "more than 8 brackets"),
+        ("n" + "x" * 1000, "1,001 characters"),
+        ("", "empty name"),
         ("n1,,n2", "empty name"),
         ("n[1-3],n2", "n2 twice"),
         ("n[" + "9" * 60 + "]", "not a number"),

@@ -28,6 +28,59 @@ def test_unequal_links_are_direct_ones() -> None:
     assert all({a, b} != {"GPU0", "GPU3"} for a, b, _ in node.links)
 
 
+@pytest.mark.parametrize(
+    ("count", "cell", "links_of_gpu", "switched", "says"),
+    [
+        (8, "NV18", 18, True, ""),
+        (2, "NV18", 18, True, "18 NVLinks between two of 2 GPUs read as all that each has, to switches"),
+        (3, "NV12", 12, True, ""),
+        (16, "NV6", 6, True, ""),
+        (8, "NV4", 4, True, ""),
+        (2, "NV12", 12, False, "12 NVLinks between two of 2 GPUs read as direct ones"),
+        (4, "NV6", 18, False, "6 NVLinks between two of 4 GPUs read as direct ones"),
+        (4, "NV4", 12, False, ""),
+        (2, "NV4", 4, False, ""),
+    ],
+)
+def test_links_that_no_mesh_can_have_go_to_switches(
+    count: int, cell: str, links_of_gpu: int, switched: bool, says: str
+) -> None:
+    node = parse(Source("t", topo_m(gpus(count), pairs(count, cell))), "topo-m")
+    assert set(node.links_of_gpus.values()) == {links_of_gpu}
+    assert node.hidden == switched
+    assert [says in line for line in node.readings] == [True] * bool(says)
+
+
+def test_links_of_neither_a_mesh_nor_one_switch_are_refused() -> None:
+    halves = pairs(8, "SYS") | {(a + at, b + at): "NV18" for a, b in pairs(4, "") for at in (0, 4)}
+    with pytest.raises(InputError, match="a GPU has 54 NVLinks in all, more than the 18 of any without"):
+        parse(Source("t", topo_m(gpus(8), halves)), "topo-m")
+
+
+def test_pairs_of_gpus_on_wide_bridges_are_direct() -> None:
+    node = parse(Source("t", topo_m(gpus(4), {(0, 1): "NV18", (2, 3): "NV18"})), "topo-m")
+    assert node.links == (("GPU0", "GPU1", 18), ("GPU2", "GPU3", 18))
+    assert node.readings == ("t: 18 NVLinks between two of 4 GPUs read as direct ones.",)
+
+
+def test_two_gpus_of_a_switched_host(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text(topo_m(gpus(2), {(0, 1): "NV18"}))
+    imported = import_files([str(tmp_path / "t.txt")], ImportOptions(gpu="h100-sxm"))
+    (domain,) = imported.spec.domains
+    assert (domain.structure, domain.scale_up_bytes_per_s) == ("switch", 450e9)
+
+
+@pytest.mark.parametrize("cells", [{(0, 1): "NV0"}, {(0, 2): "NV4"}, {(2, 3): "NV4"}])
+def test_nvlinks_that_cannot_be_are_refused(cells: dict[tuple[int, int], str]) -> None:
+    with pytest.raises(InputError, match=r"line \d: row \w+, column \w+ is NV\d; NVLinks join two GPUs"):
+        parse(Source("t", topo_m([*gpus(2), "NIC0", "NIC1"], cells)), "topo-m")
+
+
+def test_a_legend_names_nics_of_the_matrix() -> None:
+    with pytest.raises(InputError, match="the matrix has no column NIC7 of the legend"):
+        parse(Source("t", topo_m([*gpus(2), "NIC0"], {}, legend="\n  NIC7: mlx5_7\n")), "topo-m")
+
+
 def test_nics_beside_gpus_need_not_be_in_order() -> None:
     names = [*gpus(2), "NIC0", "NIC1", "NIC2"]
     cells = {(0, 1): "NV18", (0, 3): "PIX", (1, 2): "PXB"}
@@ -82,7 +135,14 @@ def test_where_all_cells_are_sys_affinities_tell_sockets() -> None:
             2,
             "row GPU0, column GPU1 is NV2, but row GPU1, column GPU0 (line 3) is NV4",
         ),
-        (lambda t: t.replace("GPU3\tNV4", "GPU9\tNV4"), 5, "row GPU9 is not a column"),
+        (lambda t: t.replace("GPU3\tNV4", "GPU9\tNV4"), 5, "row GPU9 is not a column of line 1"),
+        (lambda t: t.replace("NV4\t", "NV4\tNV4\t", 1), 2, "row GPU0 has 5 of the 4 cells"),
+        (lambda t: t.replace("GPU2\t", "GPU1\t", 1), 1, "column 'GPU1' is there twice"),
+        (
+            lambda t: t.replace("\nGPU3", "\n" + t.split("\n")[1] + "\nGPU3"),
+            5,
+            "duplicate row GPU0 (first in line 2)",
+        ),
         (lambda t: t.replace(" X ", "NV4", 1), 2, "X is only allowed on the diagonal"),
         (lambda t: t.replace("NV4", "QPI", 1), 2, "then 'QPI'"),
     ],

@@ -28,6 +28,21 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:120] or type(error).__name__
 
 
+LONGEST = 200
+"""Characters of one value that a message repeats, and of a ``repr``, at most."""
+_LONG = re.compile(rf"\S{{{LONGEST},}}|(?<!\w)(['\"])(?:(?!\1).){{{LONGEST},}}\1(?!\w)", re.DOTALL)
+
+
+def beginning(text: str) -> str:
+    """Return a value as messages repeat it: of a long one the beginning."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
+def shortened(text: str) -> str:
+    """Return a message with the beginning alone of what is long without a space, or between quotes."""
+    return _LONG.sub(lambda long: f"{long[0][: LONGEST - 4]}...{long[1] or ''}", text)
+
+
 _MARK = re.compile("\ue000(\\w+)\ue001")  # of Unicode's private use: no text that people write has them
 
 
@@ -98,12 +113,14 @@ class RackplanError(Exception):
     def text(self, name_of: Callable[[str], str], *, hint: bool = True) -> str:
         """Return the message with input names from ``name_of``."""
         parts = _MARK.split(self._message(hint=hint))
-        return "".join(name_of(part) if place % 2 else printable(part) for place, part in enumerate(parts))
+        return "".join(
+            name_of(part) if place % 2 else printable(shortened(part)) for place, part in enumerate(parts)
+        )
 
     def _message(self, *, hint: bool) -> str:
         head = ""
         if self.field:
-            head = f"{input_name(self.field)} {self.value}".rstrip() + ": "
+            head = f"{input_name(self.field)} {beginning(str(self.value))}".rstrip() + ": "
         return f"{head}{self.args[0]}" + (f" {self.hint}" if hint and self.hint else "")
 
     def __str__(self) -> str:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, ClassVar
 
-from topology.base.errors import InputError, printable
-
-LONGEST = 200
-"""Characters of a ``repr``, at most."""
+from topology.base.errors import LONGEST, InputError, printable
 
 
 class Shown:

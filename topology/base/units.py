@@ -14,6 +14,7 @@ from functools import reduce
 from typing import TypeVar, cast
 
 from topology.base.errors import InputError
+from topology.base.reading import shown
 
 _Number = TypeVar("_Number")
 _SI: Mapping[str, float] = {prefix: 10.0 ** (3 * power) for power, prefix in enumerate(["", *"kMGTPEZY"])}
@@ -91,7 +92,9 @@ def parse_quantity(text: object, unit: str, where: str) -> float:
     """
     example = _EXAMPLES[unit]
     if not isinstance(text, str):
-        raise InputError(f'{where}: {text!r} has no unit; write it as text with a unit, like "{example}".')
+        raise InputError(
+            f'{where}: {shown(text)} has no unit; write it as text with a unit, like "{example}".'
+        )
     if _BOTH_WAYS.search(text):
         raise InputError(f'{where}: "{text}": rates are per direction; give half of a bidirectional figure.')
     if _SPARSE.search(text):

@@ -10,18 +10,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import TypeVar
+
+import networkx as nx
 
 from topology.base.figures import Figure
 from topology.base.names import natural
-from topology.importers.found import FabricFound, PortFound, TrunkFound, levels_above, listed
+from topology.importers.found import FabricFound, PortFound, TrunkFound, commonest, levels_above, listed
 from topology.importers.source import Source
 
 _GENERIC = {
     "localhost", "localhost.localdomain", "ubuntu", "linux", "debian", "centos", "rocky", "(none)", "host",
 }  # fmt: skip
 _MANAGEMENT = re.compile(r"(^|[^a-z])c?ufm([^a-z]|$)", re.IGNORECASE)
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass
@@ -34,62 +40,59 @@ class Adapter:
     switch_port: int
     rate: Figure | None
     place: str
-    guid: str
     rail: int | None = None
+    pod: int = -1
 
     @property
-    def scheme(self) -> tuple[str, int] | None:
-        """Prefix and number of its name (``mlx5_`` and 4), None where it has none."""
-        match = re.fullmatch(r"(.*?)(\d{1,6})", self.nic)
-        return (match[1], int(match[2])) if match else None
+    def slot(self) -> tuple[int, int]:
+        """Pod and switch port."""
+        return self.pod, self.switch_port
+
+
+def _by(adapters: Iterable[Adapter], key: Callable[[Adapter], _Key]) -> dict[_Key, list[Adapter]]:
+    groups: dict[_Key, list[Adapter]] = defaultdict(list)
+    for adapter in adapters:
+        groups[key(adapter)].append(adapter)
+    return groups
 
 
 def cabled_fabric(
-    source: Source,
-    switches: Sequence[str],
-    adapters: list[Adapter],
-    trunks: Mapping[tuple[str, str], int],
-    rates: Mapping[tuple[str, str], Figure | None],
+    source: Source, switches: Iterable[str], adapters: list[Adapter], trunks: Collection[TrunkFound]
 ) -> FabricFound:
     """Return the InfiniBand fabric of named switches and adapters."""
     report = source.anomalies
-    managing = sorted({one.host for one in adapters if _MANAGEMENT.search(one.host)})
+    managing = sorted({hca.host for hca in adapters if _MANAGEMENT.search(hca.host)})
     if managing:
         report.append(f"{source.name}: {listed(managing)}: management hosts without GPUs; left out.")
-    adapters = [one for one in adapters if one.host not in managing]
+    adapters = [hca for hca in adapters if hca.host not in managing]
     rails = _rank(adapters)
     pods = _pods(adapters)
-    for one in adapters:
-        if one.host in _GENERIC:
-            one.host = f"{one.host}-pod{pods[one.switch]}-port{one.switch_port}"
+    for hca in adapters:
+        hca.pod = pods[hca.switch]
+        if hca.host in _GENERIC:
+            hca.host = f"{hca.host}-pod{hca.pod}-port{hca.switch_port}"
     leaf_rails = _leaf_rails(adapters, rails)
     adapters = _without_foreign(adapters, leaf_rails, rails, report)
-    _place_unnamed(adapters, pods, leaf_rails, report)
-    joined: dict[str, set[str]] = defaultdict(set)
-    for a, b in trunks:
-        joined[a].add(b)
-        joined[b].add(a)
-    leaves = {one.switch for one in adapters}
-    levels = levels_above((name for name in switches if name in leaves), joined)
-    hosts: dict[str, str] = {}
-    votes: dict[str, Counter[int]] = defaultdict(Counter)
-    for one in adapters:
-        hosts.setdefault(one.host, one.place)
-        votes[one.host][pods[one.switch]] += 1
-    adapters.sort(key=lambda a: (natural(a.host), -1 if a.rail is None else a.rail, natural(a.nic)))
-    _audit(adapters, leaf_rails, report)
+    _place_unnamed(adapters, leaf_rails, report)
+    joined = nx.Graph([trunk.ends for trunk in trunks])
+    leaves = _by(adapters, lambda hca: hca.switch)
+    levels = levels_above((name for name in switches if name in leaves), joined.adj)
     if adrift := [name for name in switches if name not in levels]:
         report.append(f"{source.name}: {listed(adrift)}: no host is reachable from it; left out.")
+    hosts = _by(adapters, lambda hca: hca.host)
+    adapters.sort(key=lambda a: (natural(a.host), -1 if a.rail is None else a.rail, natural(a.nic)))
+    for hca in adapters:
+        rail = leaf_rails.get(hca.switch)
+        if hca.rail is not None and rail not in (None, hca.rail):
+            others = sum(other.rail == rail for other in leaves[hca.switch])
+            leaf = f"{hca.switch}, a leaf of rail {rail} ({others} others there)"
+            report.append(f"{hca.place}: {hca.host} {hca.nic} (rail {hca.rail}) is on {leaf}.")
     return FabricFound(
-        hosts={one.host: hosts[one.host] for one in adapters},
+        hosts={hca.host: hosts[hca.host][0].place for hca in adapters},
         switches=levels,
         ports=tuple(PortFound(a.host, a.switch, a.place, a.nic, a.rate, a.rail) for a in adapters),
-        trunks=tuple(
-            TrunkFound(ends, count, rates[ends])
-            for ends, count in trunks.items()
-            if levels.keys() >= set(ends)
-        ),
-        pods={host: f"pod{count.most_common(1)[0][0]}" for host, count in votes.items()},
+        trunks=tuple(trunk for trunk in trunks if levels.keys() >= set(trunk.ends)),
+        pods={host: f"pod{commonest(one.pod for one in own)}" for host, own in hosts.items()},
         switch_rails=leaf_rails,
         rails=rails,
         infiniband=True,
@@ -97,43 +100,47 @@ def cabled_fabric(
 
 
 def _rank(adapters: Sequence[Adapter]) -> int:
-    """Give adapters their rail, the rank of their number in its naming scheme, and return how many there are."""
-    numbers: dict[str, Counter[int]] = defaultdict(Counter)
-    for prefix, number in [one.scheme for one in adapters if one.scheme]:
-        numbers[prefix][number] += 1
-    ranks: dict[tuple[str, int], int] = {}
-    for prefix, counts in numbers.items():
-        usual = sorted(number for number, count in counts.items() if count * 10 >= max(counts.values()))
-        ranks.update({(prefix, number): rank for rank, number in enumerate(usual)})
-    for one in adapters:
-        one.rail = ranks.get(one.scheme) if one.scheme else one.rail
+    """Give adapters their rail, the rank of their number in its naming scheme, and return how many there are.
+
+    A number that a tenth of the scheme's usual adapters have is a rail.
+    """
+    schemes = {hca.nic: match for hca in adapters if (match := re.fullmatch(r"(.*?)(\d{1,6})", hca.nic))}
+    counts = Counter((schemes[a.nic][1], int(schemes[a.nic][2])) for a in adapters if a.nic in schemes)
+    most: dict[str, int] = defaultdict(int)
+    for (prefix, _), count in counts.items():
+        most[prefix] = max(most[prefix], count)
+    usual = sorted(key for key, count in counts.items() if count * 10 >= most[key[0]])
+    ranks = {key: rank for _, keys in groupby(usual, itemgetter(0)) for rank, key in enumerate(keys)}
+    for hca in adapters:
+        match = schemes.get(hca.nic)
+        hca.rail = ranks.get((match[1], int(match[2]))) if match else None
     return 1 + max(ranks.values(), default=-1)
 
 
 def _pods(adapters: Sequence[Adapter]) -> dict[str, int]:
     """Return the pod of each leaf: leaves that share most of their named hosts."""
-    hosts: dict[str, set[str]] = defaultdict(set)
-    for one in adapters:
-        hosts[one.switch] |= {one.host} - _GENERIC - {""}
-    pods: list[list[str]] = []
+    leaves = _by(adapters, lambda hca: hca.switch)
+    hosts = {leaf: {hca.host for hca in own} - _GENERIC - {""} for leaf, own in leaves.items()}
+    pods: dict[str, int] = {}
+    firsts: list[str] = []
     for leaf in sorted(hosts, key=natural):
-        for pod in pods:
-            fewer = min(len(hosts[leaf]), len(hosts[pod[0]]))
-            if len(hosts[leaf] & hosts[pod[0]]) * 2 > fewer > 0:
-                pod.append(leaf)
-                break
-        else:
-            pods.append([leaf])
-    return {leaf: number for number, pod in enumerate(pods) for leaf in pod}
+        own = hosts[leaf]
+        alike = (
+            i for i, a in enumerate(firsts) if len(own & hosts[a]) * 2 > min(len(own), len(hosts[a])) > 0
+        )
+        pods[leaf] = next(alike, len(firsts))
+        if pods[leaf] == len(firsts):
+            firsts.append(leaf)
+    return pods
 
 
 def _leaf_rails(adapters: Sequence[Adapter], rails: int) -> dict[str, int]:
     """Return the rail of each leaf, if leaves have one: no host is on a leaf twice."""
     per_leaf: dict[str, Counter[int]] = defaultdict(Counter)
-    for one in adapters:
-        if one.rail is not None:
-            per_leaf[one.switch][one.rail] += 1
-    pairs = Counter((one.switch, one.host) for one in adapters if one.host)
+    for hca in adapters:
+        if hca.rail is not None:
+            per_leaf[hca.switch][hca.rail] += 1
+    pairs = Counter((hca.switch, hca.host) for hca in adapters if hca.host)
     aligned = sum(max(counts.values()) for counts in per_leaf.values())
     total = sum(counts.total() for counts in per_leaf.values())
     together = sum(count > 1 for count in pairs.values())
@@ -146,87 +153,58 @@ def _without_foreign(
     adapters: Sequence[Adapter], leaf_rails: Mapping[str, int], rails: int, report: list[str]
 ) -> list[Adapter]:
     """Leave out hosts all of whose adapters are on leaves of other rails: they are not cabled as GPU hosts."""
-    of_host: dict[str, list[Adapter]] = defaultdict(list)
-    for one in adapters:
-        of_host[one.host].append(one)
     gone = {
-        host
-        for host, own in of_host.items()
+        host: own
+        for host, own in _by(adapters, lambda hca: hca.host).items()
         if host
         and 1 < len(own) < rails
         and all(a.rail is not None and leaf_rails.get(a.switch, a.rail) != a.rail for a in own)
     }
     if gone:
-        report.append(
-            f"{of_host[min(gone)][0].place}: {listed(sorted(gone))}: no adapter is on a leaf of its rail, "
-            "so this is not a GPU host; left out."
-        )
-    return [one for one in adapters if one.host not in gone]
+        why = "no adapter is on a leaf of its rail, so this is not a GPU host; left out."
+        report.append(f"{gone[min(gone)][0].place}: {listed(sorted(gone))}: {why}")
+    return [hca for hca in adapters if hca.host not in gone]
 
 
-def _place_unnamed(
-    adapters: Sequence[Adapter], pods: Mapping[str, int], leaf_rails: Mapping[str, int], report: list[str]
-) -> None:
-    """Give adapters without a host's name to the host on the same port of the other leaves of their pod."""
-    unnamed = [one for one in adapters if not one.host]
+def _place_unnamed(adapters: Sequence[Adapter], leaf_rails: Mapping[str, int], report: list[str]) -> None:
+    """Give adapters without a host's name to the host on the same port of the other leaves of their pod.
+
+    The others are the fewest hosts that explain them: those of one port, then what is left.
+    """
+    unnamed = [hca for hca in adapters if not hca.host]
     if not unnamed:
         return
-    on_port: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
-    on_leaf = {(one.switch, one.host) for one in adapters if one.host}
-    for one in adapters:
-        if one.host:
-            on_port[pods[one.switch], one.switch_port][one.host] += 1
+    named = _by((hca for hca in adapters if hca.host), lambda hca: hca.slot)
+    on_leaf = {(hca.switch, hca.host) for hca in adapters if hca.host}
     rest: list[Adapter] = []
-    for one in unnamed:
-        (host, most), (_, second) = [
-            *on_port[pods[one.switch], one.switch_port].most_common(2), ("", 0), ("", 0)
-        ][:2]  # fmt: skip
-        if most > second and (one.switch, host) not in on_leaf:
-            one.host = host
-            on_leaf.add((one.switch, host))
+    for hca in unnamed:
+        counts = Counter(other.host for other in named.get(hca.slot, ())).most_common(2)
+        clear = counts and (len(counts) == 1 or counts[0][1] > counts[1][1])
+        if clear and (hca.switch, counts[0][0]) not in on_leaf:
+            hca.host = counts[0][0]
+            on_leaf.add((hca.switch, hca.host))
         else:
-            rest.append(one)
-    new = _name_hosts(rest, pods)
-    for one in unnamed:
-        one.rail = leaf_rails.get(one.switch, one.rail)
-    report.append(
-        f"{unnamed[0].place}: {len(unnamed)} adapters do not name their host: {len(unnamed) - len(rest)} "
-        f"assigned to the host on the same port of the other leaves, {len(rest)} taken as {new} hosts "
-        "(unnamed-...) by port."
-    )
-
-
-def _name_hosts(rest: Sequence[Adapter], pods: Mapping[str, int]) -> int:
-    """Name the fewest hosts that explain adapters, and return their number: same port first, then what is left."""
-    by_port: dict[tuple[int, int], list[Adapter]] = defaultdict(list)
-    for one in rest:
-        by_port[pods[one.switch], one.switch_port].append(one)
-    groups = {key: members for key, members in by_port.items() if len(members) > 1}
-    lone = [members[0] for members in by_port.values() if len(members) == 1]
-    for one in sorted(lone, key=lambda a: (a.switch, a.switch_port)):
-        pod = pods[one.switch]
-        lacking = [
-            members
-            for (other, _), members in groups.items()
-            if other == pod and all(member.switch != one.switch for member in members)
-        ]
+            rest.append(hca)
+    by_slot = _by(rest, lambda hca: hca.slot)
+    groups = {slot: members for slot, members in by_slot.items() if len(members) > 1}
+    lone = (members[0] for members in by_slot.values() if len(members) == 1)
+    for hca in sorted(lone, key=lambda a: (a.switch, a.switch_port)):
+        same_pod = (members for (pod, _), members in groups.items() if pod == hca.pod)
+        lacking = [members for members in same_pod if hca.switch not in {other.switch for other in members}]
         if len(lacking) == 1:
-            lacking[0].append(one)
+            lacking[0].append(hca)
         else:
-            groups[pod, one.switch_port] = [one]
+            groups[hca.slot] = [hca]
     for (pod, port), members in groups.items():
-        for member in members:
-            member.host = f"unnamed-pod{pod}-port{port}"
-    return len(groups)
-
-
-def _audit(adapters: Sequence[Adapter], leaf_rails: Mapping[str, int], report: list[str]) -> None:
-    """Report adapters on a leaf of another rail."""
-    for one in adapters:
-        rail = leaf_rails.get(one.switch)
-        if one.rail is not None and rail not in (None, one.rail):
-            others = sum(other.switch == one.switch and other.rail == rail for other in adapters)
-            report.append(
-                f"{one.place}: {one.host} {one.nic} (rail {one.rail}) is on {one.switch}, a leaf of rail {rail} "
-                f"({others} others there)."
-            )
+        for hca in members:
+            hca.host = f"unnamed-pod{pod}-port{port}"
+    for hca in unnamed:
+        hca.rail = leaf_rails.get(hca.switch, hca.rail)
+    assigned, new = (
+        len(unnamed) - len(rest),
+        f"{len(rest)} taken as {len(groups)} hosts (unnamed-...) by port",
+    )
+    report.append(
+        f"{unnamed[0].place}: {len(unnamed)} adapters do not name their host: {assigned} assigned to the host on "
+        f"the same port of the other leaves, {new}."
+    )

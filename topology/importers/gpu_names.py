@@ -62,10 +62,9 @@ def architecture(name: str) -> GpuName:
     """Return what a compute capability (``90``) or AMD target (``gfx942``) names."""
     gpus = _in_catalog(_ARCHITECTURES.get(name, ()))
     amd = name.startswith("gfx")
-    words = (
-        f"{name if amd else f'compute capability {name}'} ({' or '.join(gpus) or 'no GPU of the catalog'})"
-    )
-    known = _in_catalog(gpu for some in _ARCHITECTURES.values() for gpu in some)
+    meant = " or ".join(gpus) or "no GPU of the catalog"
+    words = f"{'' if amd else 'compute capability '}{name} ({meant})"
+    known = _in_catalog(gpu for names in _ARCHITECTURES.values() for gpu in names)
     return GpuName(words, "AMD" if amd else "NVIDIA", gpus, known)
 
 

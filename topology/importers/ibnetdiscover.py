@@ -1,149 +1,177 @@
-"""``ibnetdiscover``: every switch and adapter of an InfiniBand fabric, every cable seen from both its ends."""
+"""``ibnetdiscover``: every switch and adapter of an InfiniBand fabric, every cable seen from both its ends.
+
+``ibnetdiscover -p`` lists the same ports, one a line, those without a cable too.
+"""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from topology.base.figures import Evidence, Figure
 from topology.base.reading import shown
 from topology.importers.cabling import Adapter, cabled_fabric
-from topology.importers.found import FabricFound, Format
+from topology.importers.found import FabricFound, Format, TrunkFound, listed
 from topology.importers.source import Source
 
-_FIRST = re.compile(r'^(Switch|Ca)\s+\d+\s+"[SH]-[0-9a-fA-F]+"', re.MULTILINE)
 _DEVICE = re.compile(r'(Switch|Ca|Rt)\s+(\d{1,9})\s+"([SHR]-[0-9a-fA-F]+)"\s*(?:#\s*"([^"]*)")?.*')
-_PORT = re.compile(
-    r'\[(\d+)\](?:\[ext \d+\])?(?:\([0-9a-fA-F]+\))?\s+"([SHR]-[0-9a-fA-F]+)"\[(\d+)\](?:\[ext \d+\])?'
-    r"(?:\([0-9a-fA-F]+\))?\s*(?:#(.*))?"
+_END = r'"([SHR]-[0-9a-fA-F]+)"\[(\d+)\](?:\[ext \d+\])?(?:\([0-9a-fA-F]+\))?'
+_PORT = re.compile(rf"\[(\d+)\](?:\[ext \d+\])?(?:\([0-9a-fA-F]+\))?\s+{_END}\s*(?:#(.*))?")
+_LISTED_END = r"(SW|CA|RT)\s+\d+\s+(\d{1,6})\s+0x([0-9a-fA-F]{1,16})"
+_LISTED = re.compile(
+    rf"{_LISTED_END}\s+(\S+\s+\S+)\s+(?:-\s+{_LISTED_END}\s+\(\s*'((?:(?!' - ').)*+)' - '.*'\s*\)|'(.*)')"
 )
+_FIRST = re.compile(rf'^(?:(?:Switch|Ca)\s+\d+\s+"[SH]-[0-9a-fA-F]+"|[^\S\n]*+({_LISTED_END}))', re.MULTILINE)
+_LETTERS = {"SW": "S", "CA": "H", "RT": "R"}
 _FACT = re.compile(r"[A-Za-z]\w*=\S.*|DDR|#.*")
-_RATE = re.compile(r"\b(\d{1,2})x(SDR|DDR|QDR|FDR10|FDR|EDR|HDR|NDR|XDR)\b")
-_LANE_GB_PER_S = {
-    "SDR": 2.0 / 8,
-    "DDR": 4.0 / 8,
-    "QDR": 8.0 / 8,
-    "FDR10": 10.0 / 8,
-    "FDR": 13.64 / 8,
-    "EDR": 25.0 / 8,
-    "HDR": 50.0 / 8,
-    "NDR": 100.0 / 8,
-    "XDR": 200.0 / 8,
-}
+_RATE = re.compile(r"\b(1|2|4|8|12)x\s*(SDR|DDR|QDR|FDR10|FDR|EDR|HDR|NDR|XDR)\b")
+_LANE_GBIT_PER_S = {
+    "SDR": 2.0, "DDR": 4.0, "QDR": 8.0, "FDR10": 10.0, "FDR": 13.64, "EDR": 25.0, "HDR": 50.0, "NDR": 100.0,
+    "XDR": 200.0,
+}  # fmt: skip
 """Data rate of one lane by speed (InfiniBand Trade Association, roadmap; SDR to QDR after 8b/10b)."""
-_WIDTHS = ("1", "2", "4", "8", "12")
 _DEFAULT_NAME = re.compile(r"^MT\d{3,6}\b|ConnectX|Mellanox|NVIDIA|^InfiniBand\b|^\(?none\)?$", re.IGNORECASE)
 _SHARP = "Aggregation Node"
 
 
-@dataclass
-class _Device:
-    """A switch or adapter: its ports by number, with the far end, rate and line."""
+class _Cable(NamedTuple):
+    """What a line says of a port: the far device and its port, the rate without spaces, and the line."""
 
-    kind: str
-    guid: str
-    ports: int
-    name: str
+    far: str
+    far_port: int
+    rate: str
     line: int
-    cables: dict[int, tuple[str, int, str, int]] = field(default_factory=dict)
+
+
+@dataclass
+class _Ports:
+    """The devices (``S-...`` are switches) with their names and lines, and the cables by device and port."""
+
+    source: Source
+    names: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    cables: dict[tuple[str, int], _Cable] = field(default_factory=dict)
+
+    def add(self, line: int, guid: str, port: int, far: str, far_port: int, rate: str) -> None:
+        """Add a cable."""
+        if (guid, port) in self.cables:
+            first = self.cables[guid, port].line
+            raise self.source.error(line, f"duplicate port {port} (first in line {first}).")
+        match = _RATE.search(rate)
+        if match is None:
+            raise self.source.error(line, "has no width and speed like 4xNDR; is the line truncated?")
+        self.cables[guid, port] = _Cable(far, far_port, f"{match[1]}x{match[2]}", line)
 
 
 def parse_ibnetdiscover(source: Source) -> FabricFound:
     """Return the fabric, hosts gathered from their adapters."""
-    devices = _devices(source)
-    _check_ends(source, devices)
-    names = _switch_names(devices)
-    adapters = _adapters(source, devices, names)
-    trunks: Counter[tuple[str, str]] = Counter()
-    rates: dict[tuple[str, str], Figure] = {}
-    for device in devices.values():
-        for far, _, rate, line in device.cables.values():
-            if device.kind == "Switch" and far in names and device.guid < far:
-                ends = (names[device.guid], names[far])
-                figure = _figure(source, rate, line)
-                old = rates.setdefault(ends, figure)
-                if figure.value != old.value:
-                    source.anomalies.append(
-                        f"{source.at(line)}: {ends[0]} to {ends[1]} runs at {rate}, another link of the two "
-                        f"at {old.text}; the slower rate is used for both."
-                    )
-                    rates[ends] = min(old, figure, key=lambda f: f.value)
-                trunks[ends] += 1
-    return cabled_fabric(source, tuple(names.values()), adapters, trunks, rates)
-
-
-def _devices(source: Source) -> dict[str, _Device]:
-    """Read the file line by line."""
-    devices: dict[str, _Device] = {}
-    current: _Device | None = None
-    for number, line in enumerate(source.lines, 1):
-        text = line.strip()
-        if not text:
-            continue
-        if match := _DEVICE.fullmatch(text):
-            current = _Device(
-                match[1], match[3], min(int(match[2]), 10_000), (match[4] or "").strip(), number
-            )
-            if current.guid in devices:
-                raise source.error(
-                    number, f"duplicate {current.guid} (first in line {devices[current.guid].line})."
-                )
-            devices[current.guid] = current
-        elif match := _PORT.fullmatch(text):
-            if current is None:
-                raise source.error(number, "a port before any Switch or Ca line; is the beginning missing?")
-            _add_port(source, number, current, match)
-        elif text.startswith("["):
-            raise source.error(number, f"{shown(text)} is not a complete port line; is the file truncated?")
-        elif not _FACT.fullmatch(text):
-            raise source.error(number, f"{shown(text)} is not a line of ibnetdiscover.")
-    if not any(device.kind == "Switch" for device in devices.values()):
+    first = _FIRST.search(source.text)
+    ports = _listed(source) if first and first[1] else _devices(source)
+    names = _switch_names(ports.names)
+    if not names:
         raise source.error(None, "has no switch; is the file truncated?")
-    return devices
+    _check_ends(ports)
+    if routers := [guid for guid in ports.names if guid.startswith("R")]:
+        source.note(ports.lines[routers[0]], f"{listed(routers)}: routers; left out.")
+    order = {guid: place for place, guid in enumerate(ports.names)}
+    cables = sorted(ports.cables.items(), key=lambda item: (order[item[0][0]], item[0][1]))
+    several = Counter(guid for guid, _ in ports.cables)
+    adapters: list[Adapter] = []
+    links: dict[tuple[str, str], list[_Cable]] = defaultdict(list)
+    for (guid, port), cable in cables:
+        if guid.startswith("H") and _SHARP not in ports.names[guid]:
+            if cable.far not in names:
+                raise source.error(cable.line, f"{guid} is cabled to another adapter, {cable.far}.")
+            host, nic = _host_and_nic(ports.names[guid])
+            nic = f"{nic}.{port}" if nic and several[guid] > 1 else nic
+            rate, place = _figure(source, cable), source.at(cable.line)
+            adapters.append(Adapter(host, nic, names[cable.far], cable.far_port, rate, place))
+        elif guid in names and cable.far in names and guid < cable.far:
+            links[names[guid], names[cable.far]].append(cable)
+    trunks = [_trunk(source, ends, group) for ends, group in links.items()]
+    return cabled_fabric(source, names.values(), adapters, trunks)
 
 
-def _add_port(source: Source, number: int, device: _Device, match: re.Match[str]) -> None:
-    """Add one port line to its device."""
-    port = int(match[1][:6])
-    if not 1 <= port <= device.ports:
-        raise source.error(number, f"port {port} of a device with {device.ports} ports.")
-    if port in device.cables:
-        raise source.error(number, f"duplicate port {port} (first in line {device.cables[port][3]}).")
-    rate = _RATE.search(match[4] or "")
-    if rate is None or rate[1] not in _WIDTHS:
-        raise source.error(number, "has no width and speed like 4xNDR at the end; is the line truncated?")
-    device.cables[port] = (match[2], int(match[3][:6]), rate[0], number)
+def _trunk(source: Source, ends: tuple[str, str], cables: list[_Cable]) -> TrunkFound:
+    """Return the cables between two switches as links of one rate, the slowest."""
+    rates = [_figure(source, cable) for cable in cables]
+    slowest = min(rates, key=lambda rate: rate.value)
+    for rate, cable in zip(rates, cables, strict=True):
+        if rate.value != slowest.value:
+            other = f"another link of the two at {slowest.text}; the slower rate is used for both"
+            source.note(cable.line, f"{ends[0]} to {ends[1]} runs at {cable.rate}, {other}.")
+    return TrunkFound(ends, len(cables), slowest)
 
 
-def _check_ends(source: Source, devices: dict[str, _Device]) -> None:
+def _devices(source: Source) -> _Ports:
+    """Read the report of devices with their ports."""
+    fabric, guid, ports = _Ports(source), "", 0
+    for number, line in enumerate(map(str.strip, source.lines), 1):
+        if match := _DEVICE.fullmatch(line):
+            guid, ports = match[3], int(match[2])
+            source.once(fabric.lines, guid, number, guid)
+            fabric.names[guid] = (match[4] or "").strip()
+        elif match := _PORT.fullmatch(line):
+            port = int(match[1][:6])
+            if not 1 <= port <= ports:
+                of = (
+                    f"of a device with {ports} ports"
+                    if guid
+                    else "before any device; is the beginning missing?"
+                )
+                raise source.error(number, f"port {port} {of}.")
+            fabric.add(number, guid, port, match[2], int(match[3][:6]), match[4] or "")
+        elif line and not _FACT.fullmatch(line):
+            raise source.error(number, f"{shown(line)} is no line of ibnetdiscover; is it truncated?")
+    return fabric
+
+
+def _listed(source: Source) -> _Ports:
+    """Read the list of ports."""
+    fabric = _Ports(source)
+    for number, line in enumerate(map(str.strip, source.lines), 1):
+        match = _LISTED.fullmatch(line)
+        if match is None and line:
+            raise source.error(number, f"{shown(line)} is no line of `ibnetdiscover -p`; is it truncated?")
+        if match is not None:
+            guid = _guid(*match.group(1, 2, 3))
+            fabric.lines.setdefault(guid, number)
+            fabric.names.setdefault(guid, (match[8] or match[9] or "").strip())
+            if match[5]:
+                far = _guid(*match.group(5, 6, 7))
+                fabric.add(number, guid, int(match[2]), far, int(match[6]), match[4])
+    return fabric
+
+
+def _guid(kind: str, port: str, guid: str) -> str:
+    """Return a device as the report of devices calls it: that of an adapter's port counts up from the device's."""
+    return f"{_LETTERS[kind]}-{int(guid, 16) - (int(port) - 1 if kind == 'CA' else 0):016x}"
+
+
+def _check_ends(ports: _Ports) -> None:
     """Both ends of a cable name each other, at the same rate."""
-    for device in devices.values():
-        for port, (far, far_port, rate, line) in device.cables.items():
-            if far not in devices:
-                raise source.error(
-                    line, f"{device.guid} is cabled to {far}, which is not described; is the file truncated?"
-                )
-            back = devices[far].cables.get(far_port)
-            if back is None or back[:2] != (device.guid, port):
-                raise source.error(
-                    line,
-                    f"{device.guid} port {port} is cabled to {far} port {far_port}, but "
-                    f"{f'line {back[3]}' if back else f'{far} (line {devices[far].line})'} contradicts this.",
-                )
-            if back[2] != rate:
-                raise source.error(line, f"the cable runs at {rate}, but at {back[2]} in line {back[3]}.")
+    for (guid, port), (far, far_port, rate, line) in ports.cables.items():
+        back = ports.cables.get((far, far_port))
+        problem = ""
+        if far not in ports.names:
+            problem = f"{guid} is cabled to {far}, which is not described; is the file truncated?"
+        elif back is None or (back.far, back.far_port) != (guid, port):
+            other = back.line if back else ports.lines[far]
+            problem = (
+                f"{guid} port {port} is cabled to {far} port {far_port}, but line {other} contradicts this."
+            )
+        elif back.rate != rate:
+            problem = f"the cable runs at {rate}, but at {back.rate} in line {back.line}."
+        if problem:
+            raise ports.source.error(line, problem)
 
 
-def _switch_names(devices: dict[str, _Device]) -> dict[str, str]:
+def _switch_names(names: dict[str, str]) -> dict[str, str]:
     """Return the name of each switch by GUID: its node description without ``MF0;`` and model, if that is unique."""
-    switches = [device for device in devices.values() if device.kind == "Switch"]
-    short = {
-        device.guid: re.sub(r"^MF0;|:[^:]*$", "", device.name)
-        if device.name.startswith("MF0;")
-        else device.name
-        for device in switches
-    }
+    switches = {guid: name for guid, name in names.items() if guid.startswith("S")}
+    short = {guid: re.sub(r"^MF0;(.*?)(:[^:]*)?$", r"\1", name) for guid, name in switches.items()}
     times = Counter(short.values())
     return {
         guid: name if name and times[name] == 1 and not _DEFAULT_NAME.search(name) else guid
@@ -151,36 +179,19 @@ def _switch_names(devices: dict[str, _Device]) -> dict[str, str]:
     }
 
 
-def _adapters(source: Source, devices: dict[str, _Device], names: dict[str, str]) -> list[Adapter]:
-    """Return every cabled adapter port, with host and NIC where its description names them."""
-    found = []
-    for device in devices.values():
-        if device.kind != "Ca" or _SHARP in device.name:
-            continue
-        host, nic = _host_and_nic(device.name)
-        for port, (far, far_port, rate, line) in sorted(device.cables.items()):
-            if far not in names:
-                raise source.error(line, f"{device.guid} is cabled to another adapter, {far}.")
-            label = nic if len(device.cables) == 1 or not nic else f"{nic}.{port}"
-            figure = _figure(source, rate, line)
-            found.append(Adapter(host, label, names[far], far_port, figure, source.at(line), device.guid))
-    return found
-
-
 def _host_and_nic(description: str) -> tuple[str, str]:
     """Return host and NIC of a node description; empty where it is the adapter's default."""
-    words = description.replace("'", "").split()
-    if not words or _DEFAULT_NAME.search(description):
-        return "", ""
-    return (words[0], words[1]) if len(words) > 1 else (words[0], "")
+    words = [] if _DEFAULT_NAME.search(description) else description.replace("'", "").split()
+    host, nic, *_ = *words, "", ""
+    return host, nic
 
 
-def _figure(source: Source, rate: str, line: int) -> Figure:
+def _figure(source: Source, cable: _Cable) -> Figure:
     """Return the data rate of ``4xNDR``."""
-    width, _, speed = rate.partition("x")
-    value = int(width) * _LANE_GB_PER_S[speed] * 1e9
-    where, text = f"{source.name}, line {line}: {rate}", f"{value * 8 / 1e9:g} Gb/s"
-    return Figure(value, "byte/s", Evidence.MEASURED, where, text)
+    width, _, speed = cable.rate.partition("x")
+    gbit = int(width) * _LANE_GBIT_PER_S[speed]
+    where = f"{source.name}, line {cable.line}: {cable.rate}"
+    return Figure(gbit * 1e9 / 8, "byte/s", Evidence.MEASURED, where, f"{gbit:g} Gb/s")
 
 
 FORMAT = Format("ibnetdiscover", parse_ibnetdiscover, in_text=lambda text: _FIRST.search(text) is not None)

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import csv
 import re
-from collections import defaultdict
+from collections.abc import Iterator
 from itertools import accumulate
+from typing import Any
 
-from networkx.utils import UnionFind
+import networkx as nx
 
 from topology.base.figures import Figure
 from topology.base.names import natural
@@ -47,100 +48,71 @@ def parse_links_csv(source: Source) -> GraphFound:
     """Return the nodes and links."""
     links: dict[tuple[str, str], tuple[int, Figure]] = {}
     for number, row in _rows(source):
-        where = source.at(number)
-        a, b = row["a"], row["b"]
+        a, b, count = row["a"], row["b"], row.get("count") or "1"
         if a == b:
             raise source.error(number, f"joins {shown(a)} to itself.")
         if (a, b) in links or (b, a) in links:
             raise source.error(number, f"duplicate link of {shown(a)} and {shown(b)}; add up their `count`.")
-        count = row.get("count") or "1"
         if not re.fullmatch(r"[0-9]{1,9}", count) or not 1 <= int(count) <= MOST:
             raise source.error(number, f"count {shown(count)}: must be a whole number from 1.")
-        links[a, b] = int(count), figure_of(row["rate"], "byte/s", f"{where}, column rate", source.name)
-    nodes = _nodes(source, links)
-    return GraphFound(nodes=nodes, links=tuple((a, b, *link) for (a, b), link in links.items()))
+        rate = figure_of(row["rate"], "byte/s", f"{source.at(number)}, column rate", source.name)
+        links[a, b] = int(count), rate
+    graph: nx.Graph[str] = nx.Graph(list(links))
+    return GraphFound(
+        nodes=tuple(_nodes(source, graph)), links=tuple((a, b, *link) for (a, b), link in links.items())
+    )
 
 
-def _rows(source: Source) -> list[tuple[int, dict[str, str]]]:
-    """Return the cells of each row that is not blank, with its line."""
+def _rows(source: Source) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the cells of each row that is not blank, with its line."""
     try:
-        lines = list(csv.reader(source.lines, strict=True))
+        header, *lines = ([cell.strip() for cell in row] for row in csv.reader(source.lines, strict=True))
     except csv.Error as error:
         raise source.error(None, f"is not CSV ({error}).") from None
-    header, rows = [cell.strip() for cell in lines[0]], []
-    unknown = [name for name in header if name not in _COLUMNS]
-    if unknown or len(set(header)) < len(header) or not set(_NEEDED) <= set(header):
-        raise source.error(
-            1, f"must name the columns {','.join(_COLUMNS)} (count may be left out), each once."
-        )
-    for number, cells in enumerate(lines[1:], 2):
-        if not any(cell.strip() for cell in cells):
-            continue
-        row = dict(zip(header, (cell.strip() for cell in cells), strict=False))
-        if len(cells) != len(header) or not all(row[name] for name in _NEEDED):
-            raise source.error(
-                number, f"needs a cell for each of {', '.join(header)}; is the file truncated?"
-            )
-        rows.append((number, row))
-    if not rows:
+    if not set(_NEEDED) <= set(header) <= set(_COLUMNS) or len(set(header)) < len(header):
+        raise source.error(1, f"must name the columns {','.join(_COLUMNS)}, each once (count if any).")
+    if not any(map(any, lines)):
         raise source.error(None, "has no links.")
-    return rows
+    for number, cells in enumerate(lines, 2):
+        row = dict(zip(header, cells, strict=False))
+        if any(cells):
+            if len(cells) != len(header) or not all(row[name] for name in _NEEDED):
+                needed = ", ".join(header)
+                raise source.error(number, f"needs a cell for each of {needed}; is the file truncated?")
+            yield number, row
 
 
-def _nodes(
-    source: Source, links: dict[tuple[str, str], tuple[int, Figure]]
-) -> tuple[tuple[str, str, str | None, str | None], ...]:
-    """Return the nodes that links join: GPUs and devices by their names, switches by their distance from them."""
-    names = sorted({end for ends in links for end in ends}, key=natural)
+def _nodes(source: Source, graph: nx.Graph[str]) -> Iterator[tuple[str, str, str | None, str | None]]:
+    """Yield the nodes that links join: GPUs and devices by their names, switches by their distance from them."""
+    names = sorted(graph, key=natural)
     host_of = {name: match[1] for name in names if (match := _GPU.fullmatch(name))}
     if not 0 < len(host_of) <= GPUS:
         raise source.error(None, f"{plural(len(host_of), 'GPU')} (HOST.gN); 1 to {GPUS:,} are imported.")
-    hosts = set(host_of.values())
+    hosts = dict.fromkeys(host_of.values())
     inside = {begin for host in hosts for begin in accumulate(host.split("."), "{}.{}".format)}
     kinds = dict.fromkeys(host_of, "gpu")
     for name in names:
         begin, _, end = name.rpartition(".")
         if name not in kinds and begin in inside:
             if (match := _DEVICE.fullmatch(end)) is None:
-                known = ", ".join(f"{begin}.{one}N" for one in ("g", *_DEVICES))
+                known = ", ".join(f"{begin}.{part}N" for part in ("g", *_DEVICES))
                 raise source.error(None, f"{shown(name)}: unknown part; parts of a host are named {known}.")
             kinds[name] = _DEVICES[match[1]]
-    joined: dict[str, set[str]] = defaultdict(set)
-    domains: UnionFind[str] = UnionFind(kinds)
-    for a, b in links:
-        joined[a].add(b)
-        joined[b].add(a)
-        if {kinds.get(a), kinds.get(b)} <= set(SCALE_UP_KINDS):
-            domains.union(a, b)
-    first: dict[str, str] = {}
-    for gpu, host in host_of.items():
-        domains.union(gpu, first.setdefault(host, gpu))
-    labels: dict[str, str] = {}
-    for gpu, host in host_of.items():
-        labels.setdefault(domains[gpu], host)
-    levels = levels_above(
-        (name for name in names if name not in kinds and joined[name] & kinds.keys()), _out(joined, kinds)
-    )
-    nodes = []
+    scale_up: nx.Graph[Any] = nx.Graph(graph.subgraph(n for n in kinds if kinds[n] in SCALE_UP_KINDS))
+    scale_up.add_edges_from((gpu, (host,)) for gpu, host in host_of.items())
+    domains: dict[Any, str] = {}
+    for host in hosts:
+        if (host,) not in domains:
+            domains.update(dict.fromkeys(nx.node_connected_component(scale_up, (host,)), host))
+    switches = graph.subgraph(name for name in names if name not in kinds)
+    leaves = [name for name in switches if kinds.keys() & graph[name]]
+    levels = levels_above(sorted(leaves, key=natural), switches.adj)
     for name in names:
-        kind = kinds.get(name)
+        kind, begin = kinds.get(name), name.rpartition(".")[0]
         if kind is None and name not in levels:
             raise source.error(None, f"switch {shown(name)}: no GPU is reachable from it.")
-        begin = name.rpartition(".")[0]
-        nodes.append(
-            (
-                name,
-                kind or switch_kind(levels[name]),
-                labels.get(domains[name]) if kind in SCALE_UP_KINDS else None,
-                begin if kind and begin in hosts else None,
-            )
-        )
-    return tuple(nodes)
-
-
-def _out(joined: dict[str, set[str]], kinds: dict[str, str]) -> dict[str, set[str]]:
-    """Return the switches that each switch is joined to."""
-    return {name: own - kinds.keys() for name, own in joined.items() if name not in kinds}
+        domain = domains.get(name) if kind in SCALE_UP_KINDS else None
+        yield name, kind or switch_kind(levels[name]), domain, begin if kind and begin in hosts else None
 
 
 FORMAT = Format("links-csv", parse_links_csv, in_text=looks_like_links_csv)

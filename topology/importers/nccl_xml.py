@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from topology.base.figures import Evidence, Figure
 from topology.base.reading import shown
@@ -35,308 +34,255 @@ _MOST_LINKS = 1024
 _MOST_SPEED = 2**31 - 1
 _MOST_MEGABITS = 10_000_000
 """A `speed` above 10 Tb/s is not in Mb/s, as NCCL writes it: libfabric's plug-in for Slingshot writes kb/s."""
+_Links = Counter[tuple[str, str]]
 
 
-class _Gpu(NamedTuple):
-    """One GPU package: the elements that speak of it (two, where its dies are listed apart)."""
+@dataclass(frozen=True, eq=False)
+class _Device:
+    """A PCI device, ``bridges`` those above it from the root down; without a ``busid`` NICs that name none.
 
-    busid: str
-    socket: str
-    elements: list[Element]
-
-
-class _Port(NamedTuple):
-    """A NIC port: the card that it is on, and the socket of that."""
-
-    name: str
-    rate: Figure | None
-    card: str
-    socket: str
-
-
-@dataclass
-class _Host:
-    """What the walk over the PCI tree collects: GPUs, NIC ports, and devices with class and socket.
-
-    ``chains`` are the bridges above a device from the root down, ``rates`` those of PCIe links by bus id.
+    ``dies`` are the elements that speak of a GPU: two, where those of a package are listed apart.
     """
 
-    source: Source
-    gpus: list[_Gpu] = field(default_factory=list)
-    nets: list[tuple[Element, str, str]] = field(default_factory=list)
-    devices: dict[str, tuple[str, str]] = field(default_factory=dict)
-    chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    rates: dict[str, Figure] = field(default_factory=dict)
-    lines: dict[str, int] = field(default_factory=dict)
-    gpu_names: dict[GpuName, None] = field(default_factory=dict)
+    element: Element
+    busid: str
+    kind: str
+    socket: str
+    bridges: tuple[str, ...]
+    dies: Sequence[Element]
+    nics: Sequence[Element]
 
-    def walk(self, element: Element, socket: str, bridges: tuple[str, ...]) -> None:
-        """Collect what is below ``element``; ``bridges`` are the PCI switches above it."""
-        below = bridges
-        if element.tag == "pci":
-            below = self._device(element, socket, bridges)
-        elif element.tag == "nic":
-            self.nets += [(net, "", socket) for net in element.all("net")]
-        for child in element.children:
-            if element.tag in ("cpu", "system") or (element.tag == child.tag == "pci"):
-                self.walk(child, socket, below)
+    @property
+    def is_leaf(self) -> bool:
+        return bool(self.busid) and not self.element.children
 
-    def _device(self, element: Element, socket: str, bridges: tuple[str, ...]) -> tuple[str, ...]:
-        """Collect a PCI device, and return the bridges above what is below it."""
-        attributes, busid = element.attributes, element.text("busid").lower()
-        kind = attributes.get("class", "").lower()
-        if busid in self.lines:
-            raise self.source.error(
-                element.line, f"duplicate PCI device {shown(busid)} (first in line {self.lines[busid]})."
-            )
-        self.lines[busid] = element.line
-        if (rate := _pcie(self.source, element)) is not None:
-            self.rates[busid] = rate
-        if not element.children:
-            self.devices[busid] = kind, socket
-        packages, nets = element.all("gpu"), element.all("nic")
-        if packages:
-            self.gpus.append(_Gpu(busid, socket, packages))
-        name = pci_device(attributes.get("vendor", ""), attributes.get("device", ""))
-        if name is not None and (packages or kind.startswith(_GPU_CLASSES)):
-            self.gpu_names[name] = None
-        if packages or nets or (not element.children and kind.startswith((*_GPU_CLASSES, _NET_CLASS))):
-            self.chains[busid] = bridges
-        self.nets += [(net, busid, socket) for nic in nets for net in nic.all("net")]
-        return (*bridges, busid) if kind.startswith(_BRIDGE_CLASS) else bridges
+
+def _devices(element: Element, socket: str, bridges: tuple[str, ...]) -> Iterator[_Device]:
+    """Yield what is at and below ``element``, in the order of the file."""
+    if element.tag == "pci":
+        busid, kind = element.text("busid").lower(), element.get("class").lower()
+        yield _Device(element, busid, kind, socket, bridges, element.all("gpu"), element.all("nic"))
+        if kind.startswith(_BRIDGE_CLASS):
+            bridges = (*bridges, busid)
+    elif element.tag == "nic":
+        yield _Device(element, "", "", socket, bridges, (), [element])
+    for child in element.children:
+        if element.tag in ("cpu", "system") or element.tag == child.tag == "pci":
+            yield from _devices(child, socket, bridges)
 
 
 def parse_nccl_xml(source: Source) -> NodeFound:
     """Return the inside of the host that the file is of."""
-    root = parse_xml(source.text, source.name)
-    fragment = root.tag in ("pci", "cpu")
+    root = parse_xml(source)
     if root.tag == "graphs":
-        problem = (
-            "is an NCCL graph (the routes NCCL chose), not a topology: dump one with NCCL_TOPO_DUMP_FILE."
-        )
-        raise source.error(root.line, problem)
+        why = "is an NCCL graph (the routes NCCL chose), not a topology: dump one with NCCL_TOPO_DUMP_FILE."
+        raise source.error(root.line, why)
+    fragment = root.tag in ("pci", "cpu")
     if root.tag != "system" and not fragment:
         raise source.error(root.line, f"<{root.tag}> is not an NCCL topology, whose root is <system>.")
-    host = _Host(source)
+    devices: list[_Device] = []
     for number, cpu in enumerate([root] if fragment else root.children):
-        host.walk(cpu, cpu.attributes.get("numaid", str(number)), ())
-    if not host.gpus and not host.devices:
+        devices += _devices(cpu, cpu.attributes.get("numaid", str(number)), ())
+    lines: dict[str, int] = {}
+    for device in devices:
+        if device.busid:
+            source.once(lines, device.busid, device.element.line, f"PCI device {shown(device.busid)}")
+    packages = _packages(source, devices)
+    cards = [device for device in devices if device.is_leaf and device.kind.startswith(_GPU_CLASSES)]
+    if not packages and not any(device.is_leaf for device in devices):
         raise source.error(None, "has no GPU and no PCI device; it is empty or truncated.")
     if fragment:
-        source.anomalies.append(
-            f"{source.name}: a fragment, since the root is not <system>; other GPUs may be missing."
-        )
-    return _node(host)
+        source.note(root.line, "a fragment, since the root is not <system>; other GPUs may be missing.")
+    names = {gpu.busid: f"GPU{i}" for i, gpu in enumerate(packages)}
+    tags, links = _links(source, packages, names)
+    chips = sorted({target for _, target in links} - names.keys())
+    hidden = any(map(_NOWHERE.fullmatch, chips))
+    called = names | {chip: "switch" if hidden else f"switch{i}" for i, chip in enumerate(chips)}
+    counts = _Links()
+    for (a, b), count in links.items():
+        counts[called[a], called[b]] += count
 
-
-def _node(host: _Host) -> NodeFound:
-    """Return what was collected, in the form all importers share."""
-    numbers: dict[int, int] = {}
-    for gpu in host.gpus:
-        line = gpu.elements[0].line
-        for dev in {element.count("dev", least=0) for element in gpu.elements}:
-            if numbers.setdefault(dev, line) != line:
-                raise host.source.error(line, f'duplicate <gpu dev="{dev}"> (first in line {numbers[dev]}).')
-    host.gpus.sort(key=lambda gpu: int(gpu.elements[0].attributes.get("dev", "0")))
-    names = {gpu.busid: f"GPU{i}" for i, gpu in enumerate(host.gpus)}
-    tags, to_chip, links = _links(host, names)
-    hidden = any(_NOWHERE.fullmatch(chip) for _, chip in to_chip)
-    targets = sorted({chip for _, chip in to_chip})
-    chips = {chip: "switch" if hidden else f"switch{i}" for i, chip in enumerate(targets)}
-    found: Counter[tuple[str, str]] = Counter()
-    for (busid, chip), count in to_chip.items():
-        found[names[busid], chips[chip]] += count
-    found.update(links)
-    devices = [busid for busid, (kind, _) in host.devices.items() if kind.startswith(_GPU_CLASSES)]
-    chains, rates = kept_switches(host.chains, host.rates)
-    every = dict.fromkeys(bridge for chain in chains.values() for bridge in chain)
-    called = {busid: f"pcie{i}" for i, busid in enumerate(every)}
-    chains = {device: tuple(called[busid] for busid in chain) for device, chain in chains.items()}
-    uplinks = {name: rates[busid] for busid, name in called.items() if busid in rates}
-    gpus = list(names) or devices
-    readings: list[str] = []
-    nics = _nics(host, gpus, chains, uplinks, rates, readings)
-    _note_slow(host, {nic.name: nic.rate for nic in nics}, "NIC", "the port")
-    _note_slow(host, {name: rates.get(busid) for busid, name in names.items()}, "GPU", "the PCIe link")
-    for gpu in host.gpus:
-        ranks = len({one.attributes.get("dev") for one in gpu.elements})  # dies of a package share a number
+    rates = {pci.busid: rate for pci in devices if pci.busid and (rate := _pcie(pci.element)) is not None}
+    ends = [
+        pci
+        for pci in devices
+        if pci.dies or pci.nics or (pci.is_leaf and pci.kind.startswith((*_GPU_CLASSES, _NET_CLASS)))
+    ]
+    chains, slowest = kept_switches({pci.busid: pci.bridges for pci in ends if pci.busid}, rates)
+    pcie = {bridge: "" for chain in chains.values() for bridge in chain}
+    pcie = {bridge: f"pcie{i}" for i, bridge in enumerate(pcie)}
+    chains = {busid: tuple(pcie[bridge] for bridge in chain) for busid, chain in chains.items()}
+    uplinks = {name: slowest[bridge] for bridge, name in pcie.items() if bridge in slowest}
+    gpus = packages or cards
+    nics, slots = _nics(source, ends, gpus, chains, slowest)
+    _note_slow(source, {nic.name: nic.rate for nic in nics}, "NIC", "the port")
+    _note_slow(source, {name: slowest.get(busid) for busid, name in names.items()}, "GPU", "the PCIe link")
+    for gpu in packages:
+        ranks = len({die.get("dev") for die in gpu.dies})  # dies of a package share a number
         if ranks > 1:
-            host.source.anomalies.append(
-                f"{host.source.name}, line {gpu.elements[0].line}: {ranks} ranks on one PCI device (MIG slices, "
-                f"partitions, or processes that share it) are one GPU, {names[gpu.busid]}."
-            )
+            why = "MIG slices, partitions, or processes that share it"
+            text = f"{ranks} ranks on one PCI device ({why}) are one GPU, {names[gpu.busid]}."
+            source.note(gpu.dies[0].line, text)
     return NodeFound(
         gpus=tuple(names.values()),
-        chips=tuple(dict.fromkeys(chips.values())),
-        links=tuple((a, b, count) for (a, b), count in found.items()),
+        chips=tuple(dict.fromkeys(called[chip] for chip in chips)),
+        links=tuple((a, b, count) for (a, b), count in counts.items()),
         hidden=hidden,
         beyond=hidden,
         link_kind="xgmi" if "xgmi" in tags else "nvlink" if tags else "pcie",
         nics=nics,
-        sockets=tuple(gpu.socket for gpu in host.gpus),
-        pcie=tuple(rates.get(busid) for busid in gpus),
-        switches=tuple(chains[busid] for busid in gpus),
-        uplinks=uplinks,
-        devices=len(devices),
-        gpu_names=_gpu_names(host, tags),
-        readings=tuple(readings),
+        sockets=tuple(gpu.socket for gpu in packages),
+        pcie=tuple(slowest.get(gpu.busid) for gpu in gpus),
+        switches=tuple(chains[gpu.busid] for gpu in gpus),
+        uplinks=uplinks | slots,
+        devices=len(cards),
+        gpu_names=_gpu_names(source, packages, devices, tags),
+        readings=tuple(source.readings),
     )
 
 
-def _note_slow(host: _Host, rates: Mapping[str, Figure | None], kind: str, what: str) -> None:
-    """Name parts whose link is slower than most of their kind."""
-    usual = commonest(rate.value for rate in rates.values() if rate is not None)
-    for name, rate in rates.items():
-        if usual is not None and rate is not None and rate.value < usual:
-            own, others = (format_quantity(value, "byte/s") for value in (rate.value, usual))
-            host.source.anomalies.append(
-                f"{host.source.name}: {what} of {name} runs at {own} each way ({rate.text or rate.source}), that of "
-                f"most {kind}s at {others}."
-            )
+def _packages(source: Source, devices: Sequence[_Device]) -> list[_Device]:
+    """Return the GPUs by their numbers, of which no two have the same."""
+    packages = [device for device in devices if device.dies]
+    lines: dict[int, int] = {}
+    for gpu in packages:
+        for dev in {die.count("dev", least=0) for die in gpu.dies}:  # dies of a package may share one
+            source.once(lines, dev, gpu.dies[0].line, f'<gpu dev="{dev}">')
+    return sorted(packages, key=lambda gpu: gpu.dies[0].count("dev", least=0))
 
 
-def _links(
-    host: _Host, names: Mapping[str, str]
-) -> tuple[set[str], Counter[tuple[str, str]], Counter[tuple[str, str]]]:
-    """Return the kinds of links, those from GPUs to chips by bus id, and those between GPUs by name."""
+def _links(source: Source, gpus: Sequence[_Device], names: Mapping[str, str]) -> tuple[set[str], _Links]:
+    """Return the kinds of links, and their number by bus ids: to chips, then between GPUs, each pair once."""
     tags: set[str] = set()
-    to_chip: Counter[tuple[str, str]] = Counter()
-    to_gpu: Counter[tuple[str, str]] = Counter()
-    for gpu in host.gpus:
-        package: Counter[tuple[str, str]] = Counter()
-        for element in gpu.elements:  # dies share the links of a package: the larger count, not the sum
-            package |= _links_of_die(host.source, element, gpu.busid, names)
+    to_chip, between = _Links(), _Links()
+    for gpu in gpus:
+        package = _Links()
+        for die in gpu.dies:  # dies share the links of a package: the larger count, not the sum
+            package |= _links_of_die(source, die, gpu.busid, names)
         for (tag, target), count in package.items():
             tags.add(tag)
-            (to_gpu if target in names else to_chip)[gpu.busid, target] += count
+            (between if target in names else to_chip)[gpu.busid, target] += count
     order = {busid: place for place, busid in enumerate(names)}
-    found: Counter[tuple[str, str]] = Counter()
-    for (a, b), count in to_gpu.items():
-        one, two, back = names[a], names[b], to_gpu.get((b, a), 0)
-        if back != count:
-            raise host.source.error(
-                None, f"{one} lists {count} links to {two}, but {two} lists {back} to {one}."
-            )
+    for (a, b), count in between.items():
+        if (back := between.get((b, a), 0)) != count:
+            problem = f"lists {count} links to {names[b]}, but {names[b]} lists {back} to {names[a]}."
+            raise source.error(None, f"{names[a]} {problem}")
         if order[a] < order[b]:
-            found[one, two] += count
-    return tags, to_chip, found
+            to_chip[a, b] = count
+    return tags, to_chip
 
 
-def _links_of_die(
-    source: Source, element: Element, busid: str, names: Mapping[str, str]
-) -> Counter[tuple[str, str]]:
+def _links_of_die(source: Source, die: Element, busid: str, names: Mapping[str, str]) -> _Links:
     """Return the links of one die by kind and target: a bus id, and that of a GPU is in the file."""
-    found: Counter[tuple[str, str]] = Counter()
-    for link in element.children:
+    counts = _Links()
+    for link in die.children:
         if link.tag not in _VENDORS:
             continue
         target, count = link.text("target").lower(), link.count("count", most=_MOST_LINKS)
         nowhere = _NOWHERE.fullmatch(target)
         if not nowhere and not _BUSID.fullmatch(target):
             raise source.error(link.line, f"link target {shown(target)} is not a PCI bus id.")
-        to_gpu = not nowhere and link.attributes.get("tclass", "").lower().startswith(_GPU_CLASS)
+        to_gpu = not nowhere and link.get("tclass").lower().startswith(_GPU_CLASS)
         if to_gpu and target not in names:
             raise source.error(link.line, f"{names[busid]} links to GPU {target}, which is not in the file.")
         if target == busid:
-            source.anomalies.append(f"{link.where}: {names[busid]} links to itself; ignored.")
+            source.note(link.line, f"{names[busid]} links to itself; ignored.")
         else:
-            found[link.tag, target] += count
-    return found
+            counts[link.tag, target] += count
+    return counts
 
 
 def _nics(
-    host: _Host,
-    gpus: Sequence[str],
+    source: Source,
+    devices: Sequence[_Device],
+    gpus: Sequence[_Device],
     chains: Mapping[str, tuple[str, ...]],
-    uplinks: dict[str, Figure],
     rates: Mapping[str, Figure],
-    readings: list[str],
-) -> tuple[NicFound, ...]:
-    """Return NIC ports and the GPUs (by bus id) that each is near to.
+) -> tuple[tuple[NicFound, ...], dict[str, Figure]]:
+    """Return NIC ports with the GPUs that each is near to, and the slots that ports share.
 
-    A card whose slot is slower than its ports is a switch of its own: they share the slot.
+    A card whose slot is slower than its ports is a switch of its own. Of a file without GPUs, network devices are
+    ports, too.
     """
-    sockets = {gpu.busid: gpu.socket for gpu in host.gpus} | {d: s for d, (_, s) in host.devices.items()}
-    ports = _ports(host, readings)
-    wide: dict[str, float] = defaultdict(float)
-    for port in ports:
-        wide[port.card] += port.rate.value if port.rate else 0.0
-    above = []
-    for port in ports:
-        chain, slot = chains.get(port.card, ()), rates.get(port.card)
-        if slot is not None and slot.value < wide[port.card]:
-            chain = (*chain, f"slot {port.card}")
-            uplinks[chain[-1]] = slot
-        above.append(chain)
-    distances = [
-        [distance(chains[gpu], chain, one_socket=sockets[gpu] == port.socket) for gpu in gpus]
-        for chain, port in zip(above, ports, strict=True)
-    ]
-    return tuple(
-        NicFound(port.name, near, port.rate, chain, port.socket)
-        for port, near, chain in zip(ports, nearest(distances), above, strict=True)
-    )
-
-
-def _ports(host: _Host, readings: list[str]) -> list[_Port]:
-    """Return the NIC ports; of a file without GPUs its network devices, too."""
-    times = Counter(net.attributes.get("name") for net, _, _ in host.nets)
-    ports = []
-    for number, (net, card, socket) in enumerate(host.nets):
+    nets = [(net, card) for card in devices for nic in card.nics for net in nic.all("net")]
+    times = Counter(net.attributes.get("name") for net, _ in nets)
+    ports: list[tuple[str, Figure | None, _Device]] = []
+    for number, (net, card) in enumerate(nets):
         name = net.text("name") if "name" in net.attributes else f"nic{number}"
         if times[name] > 1:
             name = f"{name}.{net.attributes.get('port', number)}"
-        ports.append(_Port(name, _speed(host.source, net, readings), card, socket))
-    if not host.gpus:
-        cards = [(card, at) for card, (kind, at) in host.devices.items() if kind.startswith(_NET_CLASS)]
-        ports += [_Port(card, None, card, at) for card, at in cards]
-    return ports
+        ports.append((name, _speed(source, net), card))
+    if not any(device.dies for device in devices):
+        ports += [
+            (pci.busid, None, pci) for pci in devices if pci.is_leaf and pci.kind.startswith(_NET_CLASS)
+        ]
+    wide: dict[str, float] = defaultdict(float)
+    for _, rate, card in ports:
+        wide[card.busid] += rate.value if rate else 0.0
+    above = {card: chains.get(card, ()) for card in wide}
+    slots = {card: f"slot {card}" for card in wide if card in rates and rates[card].value < wide[card]}
+    above.update((card, (*above[card], slot)) for card, slot in slots.items())
+    distances = [
+        [distance(chains[gpu.busid], above[card.busid], one_socket=gpu.socket == card.socket) for gpu in gpus]
+        for _, _, card in ports
+    ]
+    nics = tuple(
+        NicFound(name, near, rate, above[card.busid], card.socket)
+        for (name, rate, card), near in zip(ports, nearest(distances), strict=True)
+    )
+    return nics, {slot: rates[card] for card, slot in slots.items()}
 
 
-def _speed(source: Source, net: Element, readings: list[str]) -> Figure | None:
+def _note_slow(source: Source, rates: Mapping[str, Figure | None], kind: str, what: str) -> None:
+    """Name parts whose link is slower than most of their kind."""
+    usual = commonest(rate.value for rate in rates.values() if rate is not None)
+    for name, rate in rates.items():
+        if usual is not None and rate is not None and rate.value < usual:
+            own, others = (format_quantity(value, "byte/s") for value in (rate.value, usual))
+            own = f"{own} each way ({rate.text or rate.source})"
+            source.note(None, f"{what} of {name} runs at {own}, that of most {kind}s at {others}.")
+
+
+def _speed(source: Source, net: Element) -> Figure | None:
     """Return the rate of a NIC port, None where the driver does not know it."""
-    if net.attributes.get("speed", "").strip() in ("", "-1"):
+    if net.get("speed").strip() in ("", "-1"):
         return None
     speed = net.count("speed", least=0, most=_MOST_SPEED)
     # NCCL writes 10 Gb/s where the driver does not say; it is printed as any other figure
     bits = speed * (1e3 if speed > _MOST_MEGABITS else 1e6)
     text, where = f"{bits / 1e9:g} Gb/s", f"{source.name}, line {net.line}"
     if speed > _MOST_MEGABITS:
-        readings.append(
-            f'NIC of {source.name}: speed="{speed}" read as kb/s, {text}, since it is too fast in Mb/s.'
-        )
+        why = "since it is too fast in Mb/s"
+        source.readings.append(f'NIC of {source.name}: speed="{speed}" read as kb/s, {text}, {why}.')
     return Figure(bits / 8, "byte/s", Evidence.MEASURED, where, text) if speed else None
 
 
-def _pcie(source: Source, element: Element) -> Figure | None:
+def _pcie(element: Element) -> Figure | None:
     """Return the rate of a device's PCIe link, per direction: transfers x lanes x line code."""
-    speed, width = element.attributes.get("link_speed", ""), element.attributes.get("link_width", "")
+    speed, width = element.get("link_speed"), element.get("link_width")
     match = _GT.match(speed)
     lanes = int(width) if width.isdecimal() and len(width) < 4 else 0
     if match is None or float(match[1]) not in _LINE_CODE or not 0 < lanes <= 32:
         return None
     rate = float(match[1]) * 1e9 / 8 * lanes * _LINE_CODE[float(match[1])]
-    where = f"{source.name}, line {element.line}: {speed} x {width}"
+    where = f"{element.source.name}, line {element.line}: {speed} x {width}"
     return Figure(rate, "byte/s", Evidence.DERIVED, where)
 
 
-def _gpu_names(host: _Host, tags: set[str]) -> tuple[GpuName, ...]:
+def _gpu_names(
+    source: Source, gpus: Sequence[_Device], devices: Sequence[_Device], tags: set[str]
+) -> tuple[GpuName, ...]:
     """Return what names the GPUs: architecture (NVIDIA's `sm`, AMD's `gcn`), PCI ids, and the kind of links."""
-    targets = {
-        f"gfx{gcn.removeprefix('gfx')}"
-        if (gcn := element.attributes.get("gcn"))
-        else element.attributes.get("sm", "")
-        for gpu in host.gpus
-        for element in gpu.elements
-    }
+    dies = [die for gpu in gpus for die in gpu.dies]
+    targets = {f"gfx{gcn.removeprefix('gfx')}" if (gcn := die.get("gcn")) else die.get("sm") for die in dies}
     if len(targets) > 1:
-        raise host.source.error(
-            host.gpus[0].elements[0].line,
-            f"GPUs of different generations (sm {', '.join(sorted(targets))}) in one host.",
-        )
-    names = [architecture(target) for target in targets if target]
+        generations = f"GPUs of different generations (sm {', '.join(sorted(targets))}) in one host."
+        raise source.error(gpus[0].dies[0].line, generations)
+    cards = [pci.element for pci in devices if pci.dies or pci.kind.startswith(_GPU_CLASSES)]
+    ids = (pci_device(card.get("vendor"), card.get("device")) for card in cards)
+    named = dict.fromkeys(name for name in ids if name is not None)
     links = [GpuName(f"{_VENDORS[tag]}'s {tag}", _VENDORS[tag]) for tag in sorted(tags)]
-    return (*names, *host.gpu_names, *links)
+    return (*(architecture(target) for target in targets if target), *named, *links)
 
 
 FORMAT = Format("nccl-xml", parse_nccl_xml, in_text=lambda text: text.lstrip().startswith("<"))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations, pairwise
+from typing import TypeVar
+
+import networkx as nx
 
 from topology.base.figures import Figure
 
+_Gpu = TypeVar("_Gpu", str, int)
 SAME_SOCKET = 10
 """Distance over a host bridge; what is nearer hangs on one PCIe switch."""
 OTHER_SOCKET = 12
@@ -27,7 +31,7 @@ def crossed(a: Sequence[str], b: Sequence[str]) -> tuple[str, ...]:
 
 
 def _shared(a: Sequence[str], b: Sequence[str]) -> int:
-    pairs = [one == other for one, other in zip(a, b, strict=False)]
+    pairs = [bridge == other for bridge, other in zip(a, b, strict=False)]
     return pairs.index(False) if False in pairs else len(pairs)
 
 
@@ -40,14 +44,14 @@ def nearest(distances: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     """
     gpus = range(len(distances[0]) if distances else 0)
     best = [min(row[gpu] for row in distances) for gpu in gpus]
-    found = []
+    nearby = []
     for row in distances:
         switched = any(row[gpu] < SAME_SOCKET for gpu in gpus)
         near = [gpu for gpu in gpus if row[gpu] == best[gpu] and (row[gpu] < SAME_SOCKET or not switched)]
         if switched and not near:
             near = [gpu for gpu in gpus if row[gpu] == min(row)]
-        found.append(tuple(near))
-    return found
+        nearby.append(tuple(near))
+    return nearby
 
 
 def deal(near: Sequence[Sequence[int]], rates: Sequence[float], gpus: int) -> list[tuple[int, ...]]:
@@ -57,31 +61,31 @@ def deal(near: Sequence[Sequence[int]], rates: Sequence[float], gpus: int) -> li
     """
     load = [0.0] * gpus
     served: list[tuple[int, ...]] = [()] * len(near)
-    groups: dict[tuple[tuple[int, ...], float], list[int]] = {}
-    for number, (some, rate) in enumerate(zip(near, rates, strict=True)):
-        groups.setdefault((tuple(some), rate), []).append(number)
+    groups: dict[tuple[tuple[int, ...], float], list[int]] = defaultdict(list)
+    for number, (members, rate) in enumerate(zip(near, rates, strict=True)):
+        groups[tuple(members), rate] += [number] if members else []
     for (members, rate), nics in sorted(groups.items(), key=lambda item: (len(item[0][0]), -item[0][1])):
-        left, low, each = len(nics), list(members), Counter[int]()
-        while left and members:
-            least = min(load[gpu] for gpu in members)
-            low = [gpu for gpu in members if load[gpu] <= least * (1 + 1e-9)]
-            if left < len(low):
-                break
-            each.update(low)
-            left -= len(low)
+        whole: list[int] = []
+        low = _least(load, members)
+        while low and len(low) <= len(nics) - len(whole):
+            whole += low
             for gpu in low:
                 load[gpu] += rate
-        whole = [gpu for gpu in members for _ in range(each[gpu])]
-        served_by = dict(zip(nics, whole, strict=False))
-        rest = nics[len(whole) :] if members else []
+            low = _least(load, members)
+        for nic, gpu in zip(nics, sorted(whole, key=members.index), strict=False):
+            served[nic] = (gpu,)
+        rest = nics[len(whole) :]
         size = len(low) if rest and len(low) % len(rest) else len(low) // max(1, len(rest))
         for turn, nic in enumerate(rest):
             served[nic] = tuple(low[turn * size : (turn + 1) * size] or low)
-        for gpu in low if rest else ():
-            load[gpu] += rate * len(rest) / len(low)
-        for nic, gpu in served_by.items():
-            served[nic] = (gpu,)
+            for gpu in low:
+                load[gpu] += rate / len(low)
     return served
+
+
+def _least(load: Sequence[float], members: Sequence[int]) -> list[int]:
+    least = min((load[gpu] for gpu in members), default=0.0)
+    return [gpu for gpu in members if load[gpu] <= least * (1 + 1e-9)]
 
 
 def kept_switches(
@@ -92,20 +96,27 @@ def kept_switches(
     ``chains`` are the bridges above each device from the root down, ``rates`` those of the links of bridges and
     devices to what is above them. A bridge above one thing alone (a port of a switch) is part of that one's link.
     """
-    below: dict[str, set[str]] = {}
+    below: dict[str, set[str]] = defaultdict(set)
     for device, chain in chains.items():
         for bridge, under in pairwise((*chain, device)):
-            below.setdefault(bridge, set()).add(under)
-    kept: dict[str, tuple[str, ...]] = {}
+            below[bridge].add(under)
+    kept = {device: tuple(b for b in chain if len(below[b]) > 1) for device, chain in chains.items()}
     slowest: dict[str, Figure] = {}
     for device, chain in chains.items():
-        kept[device] = tuple(bridge for bridge in chain if len(below[bridge]) > 1)
-        passed: list[str] = []
+        passed: list[Figure] = []
         for name in (*chain, device):
-            passed.append(name)
+            passed += [rates[name]] if name in rates else []
             if name == device or len(below[name]) > 1:
-                known = [rates[one] for one in passed if one in rates]
-                if known:
-                    slowest[name] = min(known, key=lambda figure: figure.value)
+                if passed:
+                    slowest[name] = min(passed, key=lambda figure: figure.value)
                 passed = []
     return kept, slowest
+
+
+def sockets(gpus: Sequence[_Gpu], same: Callable[[_Gpu, _Gpu], bool]) -> tuple[str, ...]:
+    """Return the number of each GPU's socket, where ``same`` says whether two share one."""
+    joined: nx.Graph[_Gpu] = nx.Graph()
+    joined.add_nodes_from(gpus)
+    joined.add_edges_from(pair for pair in combinations(gpus, 2) if same(*pair))
+    numbers = {gpu: str(i) for i, group in enumerate(nx.connected_components(joined)) for gpu in group}
+    return tuple(numbers[gpu] for gpu in gpus)

@@ -6,10 +6,13 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
 from topology.base.errors import InputError, printable
 from topology.base.reading import parse_json, parse_yaml, read_bytes
+from topology.base.schema import Text, validated
 
+_Key = TypeVar("_Key")
 # terminal codes of pasted output, and marks that turn the direction of text
 _ESCAPES = re.compile(
     r"\x1b\[[0-9;:?]*[A-Za-z]|\x1b[()][A-Za-z0-9]|\x0f|[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
@@ -21,12 +24,14 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
 class Source:
     """One file: ``name`` as messages call it, and its text without terminal codes and carriage returns.
 
-    Its importer adds to ``anomalies`` what is unlike its siblings.
+    Its importer adds to ``anomalies`` what is unlike its siblings, to ``readings`` how a figure that can be read in
+    two ways was read.
     """
 
     name: str
     text: str
     anomalies: list[str] = field(default_factory=list)
+    readings: list[str] = field(default_factory=list)
 
     @cached_property
     def lines(self) -> list[str]:
@@ -49,9 +54,43 @@ class Source:
         """Return the error for ``problem`` at a line of this file (None: in the file as a whole)."""
         return InputError(f"{self.name}: {problem}" if line is None else f"{self.at(line)}: {problem}")
 
+    def note(self, line: int | None, text: str) -> None:
+        """Add to the anomalies."""
+        self.anomalies.append(f"{self.name if line is None else self.at(line)}: {text}")
+
+    def once(self, lines: dict[_Key, int], key: _Key, line: int, what: str) -> None:
+        """Add a key to those of ``lines``, where it must be new.
+
+        Raises
+        ------
+        InputError
+            If it is not; ``what`` is what the message calls it.
+        """
+        if key in lines:
+            raise self.error(line, f"duplicate {what} (first in line {lines[key]}).")
+        lines[key] = line
+
     def at(self, line: int) -> str:
         """Return the place of a line, for messages."""
         return f"{self.name}: line {line}"
+
+
+def entries(value: object, where: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the mappings of a list that may be absent, each with its place.
+
+    Raises
+    ------
+    InputError
+        If it is no list of mappings.
+    """
+    rows = validated(list[dict[Text, Any]] | None, value, where) or []
+    return [(f"{where}[{i}]", row) for i, row in enumerate(rows)]
+
+
+def unwrapped(data: object) -> object:
+    """Return the list that some tools wrap in an object of one key, else the data."""
+    values = list(data.values()) if isinstance(data, dict) and data.keys() <= {"gpu_data", "topology"} else []
+    return values[0] if len(values) == 1 and isinstance(values[0], list) else data
 
 
 def read_source(path: Path) -> Source:
@@ -80,14 +119,14 @@ def _decoded(raw: bytes, name: str) -> str:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            f"{name}: line {line}: byte 0x{raw[error.start]:02x} is not UTF-8; is it a binary file?"
-        ) from None
+        bad = f"byte 0x{raw[error.start]:02x} is not UTF-8; is it a binary file?"
+        raise InputError(f"{name}: line {line}: {bad}") from None
     text = _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n").replace("\x0c", "\n"))
     text = text.replace("\u00a0", " ")
     if not text.strip():
         raise InputError(f"{name}: is empty.")
-    if bad := _CONTROL.search(text):
-        line = text.count("\n", 0, bad.start()) + 1
-        raise InputError(f"{name}: line {line}: has the control character 0x{ord(bad[0]):02x}; is it binary?")
+    if control := _CONTROL.search(text):
+        line = text.count("\n", 0, control.start()) + 1
+        problem = f"has the control character 0x{ord(control[0]):02x}; is it binary?"
+        raise InputError(f"{name}: line {line}: {problem}")
     return text

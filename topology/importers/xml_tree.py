@@ -8,40 +8,45 @@ from xml.parsers import expat
 from topology.base.errors import InputError
 from topology.base.reading import DEEPEST, shown
 from topology.base.values import MOST, require_name
+from topology.importers.source import Source
 
 
-@dataclass
+@dataclass(eq=False)
 class Element:
-    """One XML element: its attributes, children in order, and the place of its start tag, for messages."""
+    """One XML element: its attributes, children in order, and the line of its start tag."""
 
+    source: Source
     tag: str
     attributes: dict[str, str]
     line: int
-    where: str
     children: list[Element] = field(default_factory=list)
 
     def all(self, tag: str) -> list[Element]:
         """Return the children called ``tag``."""
         return [child for child in self.children if child.tag == tag]
 
+    def get(self, name: str) -> str:
+        """Return an attribute, empty where it is absent."""
+        return self.attributes.get(name, "")
+
     def text(self, name: str) -> str:
         """Return an attribute that must be there and not empty."""
-        value = self.attributes.get(name, "").strip()
+        value = self.get(name).strip()
         if not value:
-            raise InputError(f"{self.where}: <{self.tag}> has no `{name}`.")
-        return require_name(value, f"{self.where}: <{self.tag}> {name}")
+            raise self.source.error(self.line, f"<{self.tag}> has no `{name}`.")
+        return require_name(value, f"{self.source.at(self.line)}: <{self.tag}> {name}")
 
     def count(self, name: str, *, least: int = 1, most: int = MOST) -> int:
         """Return an attribute that is a whole number from ``least`` to ``most``."""
         text = self.text(name)
         if not text.isdecimal() or len(text) > 12 or not least <= int(text) <= most:
             must = f"must be a whole number from {least} to {most}"
-            raise InputError(f"{self.where}: <{self.tag} {name}={shown(text)}> {must}.")
+            raise self.source.error(self.line, f"<{self.tag} {name}={shown(text)}> {must}.")
         return int(text)
 
 
-def parse_xml(text: str, name: str) -> Element:
-    """Return the root element of an XML text; ``name`` is what messages call it.
+def parse_xml(source: Source) -> Element:
+    """Return the root element of an XML text.
 
     Raises
     ------
@@ -50,20 +55,17 @@ def parse_xml(text: str, name: str) -> Element:
         deeply, or has a document type or entities.
     """
     parser = expat.ParserCreate()
-    root = Element("", {}, 0, name)
+    root = Element(source, "", {}, 0)
     path = [root]
 
     def refuse(*_: object) -> None:
-        raise InputError(
-            f"{name}: line {parser.CurrentLineNumber}: a document type or entity (<!DOCTYPE ...>) is not "
-            "supported; remove it."
-        )
+        problem = "a document type or entity (<!DOCTYPE ...>) is not supported; remove it."
+        raise source.error(parser.CurrentLineNumber, problem)
 
     def start(tag: str, attributes: dict[str, str]) -> None:
-        where = f"{name}: line {parser.CurrentLineNumber}"
+        element = Element(source, tag, attributes, parser.CurrentLineNumber)
         if len(path) > DEEPEST:
-            raise InputError(f"{where}: elements are nested more than {DEEPEST} levels deep.")
-        element = Element(tag, attributes, parser.CurrentLineNumber, where)
+            raise source.error(element.line, f"elements are nested more than {DEEPEST} levels deep.")
         path[-1].children.append(element)
         path.append(element)
 
@@ -71,15 +73,13 @@ def parse_xml(text: str, name: str) -> Element:
     parser.StartElementHandler = start
     parser.EndElementHandler = lambda _: path.pop()
     try:
-        parser.Parse(text.strip(), True)
+        parser.Parse(source.text.strip(), True)
     except expat.ExpatError as error:
         problem = expat.ErrorString(error.code)
         if path[1:]:
             problem += f"; <{path[-1].tag}> of line {path[-1].line} is not closed"
-        where = f"{name}: line {error.lineno}: column {error.offset + 1}"
+        where = f"{source.at(error.lineno)}: column {error.offset + 1}"
         raise InputError(f"{where}: not valid XML ({problem}).") from None
     except (ValueError, LookupError) as error:
-        raise InputError(f"{name}: not valid XML ({shown(str(error))}).") from None
-    if not root.children:
-        raise InputError(f"{name}: has no XML element.")
+        raise source.error(None, f"not valid XML ({shown(str(error))}).") from None
     return root.children[0]

@@ -1,0 +1,123 @@
+"""Collectives over links: what each GPU sends, against what nccl-tests and RCCL measure."""
+
+import numpy as np
+import pytest
+
+from cost.calibration.collectives import collective_ways, reached, reached_by_links, reached_in_switch
+from topology import resolve_cluster
+from topology.base.errors import InputError
+from topology.base.figures import Evidence
+from topology.routes import (
+    COLLECTIVES,
+    Router,
+    bus_factor,
+    collective_traffic,
+    fair_s,
+    pattern_traffic,
+    traffic_matrix,
+)
+
+
+def ways(name, collective, size=1e9):
+    cluster = resolve_cluster(name)
+    found = collective_ways(Router(cluster), cluster, collective, size, range(len(cluster.gpus)))
+    return {way.algorithm: way.bus_bytes / way.reached_s / 1e9 for way in found}
+
+
+def sent_and_heard(traffic, gpus):
+    sent, heard = np.zeros(gpus), np.zeros(gpus)
+    np.add.at(sent, traffic.pairs.sources, traffic.pairs.amounts)
+    np.add.at(heard, traffic.pairs.targets, traffic.pairs.amounts)
+    return sent, heard
+
+
+@pytest.mark.parametrize("name", ["hgx-h100", "hgx-h100@32", "gb200-nvl72@144"])
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_rings_send_as_much_from_each_gpu(name, collective):
+    cluster = resolve_cluster(name)
+    gpus = len(cluster.gpus)
+    traffic = collective_traffic(collective, "ring", cluster, 8e9, range(gpus))
+    for amounts in sent_and_heard(traffic, gpus):
+        assert amounts == pytest.approx(np.full(gpus, bus_factor(collective, gpus) * 8e9))
+
+
+def test_rings_cross_on_the_rails_of_their_channel():
+    cluster = resolve_cluster("hgx-h100@32")
+    pairs = collective_traffic("all-gather", "ring", cluster, 1.0, range(32)).pairs
+    across = pairs.sources // 8 != pairs.targets // 8
+    assert across.sum() == 4 * 8, "four crossings a ring, eight rings"
+    assert (pairs.sources[across] % 8 == pairs.targets[across] % 8).all()
+
+
+@pytest.mark.parametrize("domains", [2, 3, 5, 8])
+def test_trees_carry_the_data_once_up_and_once_down(domains):
+    cluster = resolve_cluster(f"hgx-h100@{8 * domains}")
+    gpus = 8 * domains
+    pairs = collective_traffic("all-reduce", "tree", cluster, 1.0, range(gpus)).pairs
+    across = pairs.sources // 8 != pairs.targets // 8
+    assert pairs.amounts[across].sum() == pytest.approx(2 * (domains - 1)), (
+        "up and down each edge of both trees"
+    )
+    sent, heard = sent_and_heard(collective_traffic("all-reduce", "tree", cluster, 1.0, range(gpus)), gpus)
+    assert sent == pytest.approx(heard)
+
+
+# nccl-tests #212; coreweave/nccl-tests #43 (839 of bus at 4 GiB); RCCL's 310 to 340 on MI300X
+@pytest.mark.parametrize(
+    ("name", "collective", "best", "measured"),
+    [
+        ("hgx-h100", "all-gather", "direct", 370),
+        ("hgx-h100", "reduce-scatter", "direct", 370),
+        ("hgx-h100", "all-reduce", "in-switch", 480),
+        ("gb200-nvl72", "all-reduce", "in-switch", 839),
+        ("mi300x", "all-reduce", "direct", 325),
+    ],
+)
+def test_measured_bus_bandwidths(name, collective, best, measured):
+    found = ways(name, collective)
+    assert found[best] == pytest.approx(max(found.values()))
+    assert found[best] == pytest.approx(measured, rel=0.05)
+
+
+def test_a_ring_all_reduce_of_an_h100_host():
+    assert ways("hgx-h100", "all-reduce")["ring"] == pytest.approx(370, rel=0.01)
+
+
+def test_switches_that_nobody_measured_do_not_add_up():
+    assert "in-switch" not in ways("mi300x", "all-reduce")
+    assert set(ways("hgx-h100", "all-gather")) == {"ring", "direct"}
+
+
+def test_fabrics_of_a_kind_stand_in_and_say_so():
+    vera = resolve_cluster("vr-nvl72").spec.domains[0].fabric
+    figure = reached_by_links(vera)
+    assert (figure.kind, figure.value) == (Evidence.ASSUMED, 0.856)
+    assert figure.source.startswith("not measured: as nvlink5;")
+    assert reached_in_switch(vera) is not None
+    own = resolve_cluster("hgx-h100").spec.domains[0].fabric
+    assert reached_by_links(own).kind is Evidence.MEASURED
+
+
+def test_the_tier_that_is_slowest_at_what_it_reaches_counts():
+    cluster = resolve_cluster("hgx-h100@16")
+    loads = Router(cluster).loads(pattern_traffic("all-to-all", 16, 1e9))
+    found = reached(cluster, loads)
+    assert found.tier == "ib-ndr400 leaf"
+    assert found.times == pytest.approx(1 / 0.97)
+
+
+def test_zipf_sends_less_to_later_gpus_and_a_matrix_of_equal_rows_is_the_same():
+    cluster = resolve_cluster("hgx-h100@16")
+    router, traffic = Router(cluster), pattern_traffic("zipf:1", 16, 1e9)
+    matrix = np.tile(traffic.row, (16, 1))
+    np.fill_diagonal(matrix, 7.0)
+    same = traffic_matrix(matrix, 16)
+    assert same.matrix is None
+    assert same.row == pytest.approx(traffic.row)
+    assert router.loads(same).load_bytes == pytest.approx(router.loads(traffic).load_bytes)
+    matrix[3, 5] *= 2
+    other = traffic_matrix(matrix, 16)
+    assert other.matrix is not None
+    assert fair_s(router, traffic).completion_s >= router.loads(traffic).bound_s * (1 - 1e-9)
+    with pytest.raises(InputError, match="zipf:11: expected an exponent"):
+        pattern_traffic("zipf:11", 16, 1e9)

@@ -42,6 +42,7 @@ LARGEST_FRACTION = 0.95  # of a link's rate: more than any of the sources report
 START = {"s": 15e-6, "byte/s": 500e9, "1": 0.8}  # where the search starts: no figure of any source
 START_FLOOR_S = 25e-6  # above the fixed part, else it tells nothing
 START_SMALL_S = 50e-9  # peers and vectors
+START_SCALE_S = 1e-9  # a vector's scales, for each GPU of the group
 PULL = 0.02  # weight that keeps what no row tells at its start
 HEADER = """\
 # All-to-all kernels, per direction: max(floor, alpha + max(bytes / (fraction x link rate), cores)) + unpack seconds.
@@ -63,6 +64,7 @@ class Rows:
     up: NDArray[np.float64]
     out: NDArray[np.float64]
     ep: NDArray[np.float64]
+    scaled: NDArray[np.bool_]
 
 
 def grouped(cases: Sequence[Case]) -> list[Rows]:
@@ -82,7 +84,8 @@ def grouped(cases: Sequence[Case]) -> list[Rows]:
         size, up = (np.array(column, dtype=float) for column in columns)
         out = np.array([case.out_bytes_per_s for case in some])
         ep = np.array([case.ep for case in some], dtype=float)
-        found.append(Rows(kernel, leg, np.array(rows), volumes, size, up, out, ep))
+        scaled = np.array([case.scaled for case in some])
+        found.append(Rows(kernel, leg, np.array(rows), volumes, size, up, out, ep, scaled))
     return found
 
 
@@ -99,6 +102,7 @@ def predicted(kernels: Mapping[str, Kernel], rows: Sequence[Rows], count: int) -
             up_bytes_per_s=row.up,
             out_bytes_per_s=row.out,
             ep=row.ep,
+            scaled=row.scaled,
         )
     return seconds
 
@@ -119,7 +123,8 @@ def starts(data: dict[str, Any]) -> NDArray[np.float64]:
     values = []
     for entry, unit, key in free_entries(data):
         small = unit == "s" and parse_quantity(entry["value"], unit, "fit") < 1e-6
-        values.append(START_SMALL_S if small else START_FLOOR_S if key == "floor_s" else START[unit])
+        own = {"floor_s": START_FLOOR_S, "scale_s": START_SCALE_S}
+        values.append(own.get(key, START_SMALL_S if small else START[unit]))
     return np.log(np.array(values))
 
 

@@ -28,7 +28,7 @@ UNITS = {
     "floor_s": "s",
     "peer_s": "s",
     "copy_bytes_per_s": "byte/s",
-    "vector_s": "s",
+    "scale_s": "s",
     "unpack_s": "s",
     "up": "1",
     "out": "1",

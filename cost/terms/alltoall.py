@@ -143,7 +143,16 @@ def _legs(
         staged = replace(staged, out=volumes.out * shared.fair)
     dispatch, combine = vector_sizes(model, machine)
     return [
-        leg_part(kernel, "dispatch", volumes, staged, size=dispatch, machine=machine, ep=ep),
+        leg_part(
+            kernel,
+            "dispatch",
+            volumes,
+            staged,
+            size=dispatch,
+            machine=machine,
+            ep=ep,
+            scaled=dispatch < combine,
+        ),
         leg_part(kernel, "combine", volumes, staged, size=combine, machine=machine, ep=ep),
     ]
 
@@ -157,6 +166,7 @@ def leg_part(
     size: float,
     machine: Machine,
     ep: ArrayLike,
+    scaled: bool = False,
 ) -> LinkPart:
     """One direction of a kernel for vectors of ``size`` bytes: ``volumes`` at peak, ``staged`` as it was measured."""
     rates = machine.rates
@@ -173,6 +183,7 @@ def leg_part(
             up_bytes_per_s=rates.alltoall_bytes_per_s,
             out_bytes_per_s=max(rates.out_bytes_per_s, 1.0),
             ep=ep,
+            scaled=scaled,
         )
         if kernel.notify_s is not None:
             expected = expected + np.where(expected > 0, kernel.notify_s.value, 0.0)

@@ -76,8 +76,9 @@ class Leg:
     copy_bytes_per_s:
         Rate at which the kernel's cores move bytes between buffers, after the scale-up link has brought them:
         once inside a domain, twice where they forward what the scale-out fabric brought.
-    vector_s:
-        Seconds of the kernel's cores for each vector received, while the links work.
+    scale_s:
+        Seconds of the kernel's cores for each vector with scales that a GPU receives and each GPU of the group, while
+        the links work: scales travel apart from their vectors.
     unpack_s:
         Seconds for each vector received, after the links' work.
     """
@@ -89,7 +90,7 @@ class Leg:
     floor_s: Figure | None = None
     peer_s: Figure | None = None
     copy_bytes_per_s: Figure | None = None
-    vector_s: Figure | None = None
+    scale_s: Figure | None = None
     unpack_s: Figure | None = None
 
     def figures(self) -> dict[str, Figure]:
@@ -106,6 +107,7 @@ def alltoall_seconds(
     up_bytes_per_s: ArrayLike,
     out_bytes_per_s: ArrayLike,
     ep: ArrayLike,
+    scaled: ArrayLike = False,
 ) -> NDArray[np.float64]:
     """Return the seconds of one dispatch or combine, ``[...]`` as the arguments broadcast.
 
@@ -120,6 +122,8 @@ def alltoall_seconds(
         crosses.
     ep:
         GPUs of the group.
+    scaled:
+        Whether vectors are sent with scales, in 8 bits or fewer.
 
     Notes
     -----
@@ -149,8 +153,9 @@ def alltoall_seconds(
     if leg.copy_bytes_per_s is not None:
         over_up = over_up + np.where(crosses, 2, 1) * volumes.up * size / leg.copy_bytes_per_s.value
     slowest = np.maximum(over_up, over_out)
-    if leg.vector_s is not None:
-        slowest = np.maximum(slowest, volumes.received * leg.vector_s.value)
+    if leg.scale_s is not None:
+        apart = np.asarray(scaled, dtype=np.float64) * volumes.received * np.asarray(ep, dtype=np.float64)
+        slowest = np.maximum(slowest, apart * leg.scale_s.value)
     peers = leg.peer_s.value * np.asarray(ep, dtype=np.float64) if leg.peer_s is not None else 0.0
     seconds = np.asarray(peers + alpha + slowest)
     if leg.floor_s is not None:

@@ -175,6 +175,7 @@ class Case:
     up_bytes_per_s: float
     out_bytes_per_s: float
     ep: int
+    scaled: bool
     reason: str = ""
 
     def coefficients(self) -> Leg:
@@ -195,6 +196,7 @@ def predict_alltoall(points: Sequence[Point]) -> list[Prediction]:
                 up_bytes_per_s=case.up_bytes_per_s,
                 out_bytes_per_s=case.out_bytes_per_s,
                 ep=case.ep,
+                scaled=case.scaled,
             )
             found.append(Prediction(float(seconds) * 1e6, case.reason))
         except InputError as error:
@@ -241,6 +243,7 @@ def alltoall_case(point: Point) -> Case:
         point.up_bytes_per_s or _up_bytes_per_s(point.cluster, min(ep, domain)),
         out,
         ep,
+        wire_bytes(what.hidden, fmt or "bf16") < wire_bytes(what.hidden, "bf16"),
         "; ".join(filter(None, (use.note, use.kernel.stand_in(up)))),
     )
 

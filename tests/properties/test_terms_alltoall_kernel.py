@@ -23,8 +23,10 @@ def volumes(up, out=0.0, received=0.0):
     return Volumes(*(np.asarray(value, dtype=float) for value in (up, out, received)))
 
 
-def seconds(leg, what, *, size=1000.0, up=1e9, out=1e8, ep=8):
-    return alltoall_seconds(leg, what, vector_bytes=size, up_bytes_per_s=up, out_bytes_per_s=out, ep=ep)
+def seconds(leg, what, *, size=1000.0, up=1e9, out=1e8, ep=8, scaled=False):
+    return alltoall_seconds(
+        leg, what, vector_bytes=size, up_bytes_per_s=up, out_bytes_per_s=out, ep=ep, scaled=scaled
+    )
 
 
 def test_fixed_part_and_the_slower_fabric():
@@ -48,9 +50,10 @@ def test_copies_are_made_twice_where_vectors_are_forwarded():
     assert seconds(leg, volumes(1e6, 1)) == pytest.approx(0.1 + 1 + 2)
 
 
-def test_vectors_while_links_work_and_after():
-    leg = Leg(figure(0.1), figure(1.0, "1"), vector_s=figure(1e-6), unpack_s=figure(2e-6))
-    assert seconds(leg, volumes(1e6, received=3e6)) == pytest.approx(0.1 + 3 + 6)
+def test_scales_while_links_work_and_unpacking_after():
+    leg = Leg(figure(0.1), figure(1.0, "1"), scale_s=figure(1e-6), unpack_s=figure(2e-6))
+    assert seconds(leg, volumes(1e6, received=3e6), ep=2, scaled=True) == pytest.approx(0.1 + 6 + 6)
+    assert seconds(leg, volumes(1e6, received=3e6), ep=2) == pytest.approx(0.1 + 1 + 6)
 
 
 def test_nothing_to_send_takes_no_time():

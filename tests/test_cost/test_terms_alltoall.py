@@ -51,7 +51,7 @@ def test_the_exchange_of_counts_is_paid_both_ways(toy):
     shape = StepShape(attention_dp=8, ep=8, sequences=10.0, slots=8, domain_gpus=4)
     even = even_alltoall_parts(toy.model(), toy.moe.ffn, shape, machine)
     for part, leg in zip(even, (kernel.dispatch, kernel.combine), strict=True):
-        assert leg.vector_s is leg.unpack_s is None  # so what a GPU receives plays no part
+        assert leg.scale_s is leg.unpack_s is None  # so what a GPU receives plays no part
         alone = alltoall_seconds(
             leg,
             Volumes(

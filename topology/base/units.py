@@ -10,6 +10,7 @@ import math
 import operator
 import re
 from collections.abc import Collection, Iterable, Mapping
+from decimal import Decimal
 from functools import reduce
 from typing import TypeVar, cast
 
@@ -201,8 +202,8 @@ def format_quantity(value: float, unit: str, digits: int = 4) -> str:
 
 def _plain(number: float, digits: int) -> str:
     """Write ``number`` with at most ``digits`` significant digits, never in scientific notation."""
-    text = f"{float(f'{number:.{digits}g}'):f}"
-    return text.rstrip("0").rstrip(".")
+    text = f"{Decimal(f'{number:.{digits}g}'):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def plural(count: int, word: str) -> str:

@@ -175,7 +175,8 @@ def test_hosts_without_gpus_are_left_out_by_name(take: Any) -> None:
     text = TREE.replace("n[4-6]", "n[4-6],cpu[1-2]")
     imported = take({"t.conf": text}, gpu="hgx-h100", hosts="n[1-6]")
     assert imported.spec.gpus == 48
-    assert "Hosts with GPUs: n[1-6] (`hosts`); 2 others left out." in imported.assumptions
+    assert "Hosts with GPUs: n[1-6] (`hosts`)." in imported.assumptions
+    assert "t.conf: cpu1, cpu2: not among the hosts with GPUs; left out." in imported.anomalies
     with pytest.raises(InputError, match=r"`hosts`: host n7 is not in t\.conf"):
         take({"t.conf": text}, gpu="hgx-h100", hosts="n[1-7]")
 
@@ -224,7 +225,7 @@ def test_leaves_that_nothing_joins_are_asked_for(take: Any) -> None:
     out = imported.spec.scale_out
     assert out is not None
     assert (out.kind, out.spines, out.oversubscription) == ("leaf-spine", 1, 2.0)
-    assert any("an uplink of each: 4.8 Tb/s (option `join_leaves`)" in line for line in imported.assumptions)
+    assert any("an uplink of each: 4.8 Tb/s (`join_leaves`)" in line for line in imported.assumptions)
 
 
 NESTED = """switches:

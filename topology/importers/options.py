@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from topology.base.errors import InputError
 
@@ -56,15 +56,3 @@ class ImportOptions:
             )
         if self.domains not in (None, "leaf", "node"):
             raise InputError("leaf or node.", field="domains", value=self.domains)
-
-
-@dataclass
-class Log:
-    """What completing a cluster assumed (each line once), and what differs from its siblings."""
-
-    assumptions: dict[str, None] = field(default_factory=dict)
-    anomalies: list[str] = field(default_factory=list)
-
-    def assume(self, line: str) -> None:
-        """Add an assumption."""
-        self.assumptions[line] = None

@@ -14,6 +14,7 @@ from topology.base.units import format_quantity, plural
 from topology.cluster import Cluster
 from topology.draw import cluster_svg
 from topology.importers import Imported
+from topology.importers.build import scale_up_groups
 from topology.importers.hostlist import compress_hosts
 from topology.routes import FairTime, Link, LinkLoads, Traffic
 
@@ -207,7 +208,9 @@ def _machine(imported: Imported) -> Iterator[str]:
     alone = sum(domain.gpus for domain in domains if not domain.scale_up_bytes_per_s)
     but = f", except {plural(alone, 'GPU')} without any" if alone else ""
     inside = f"scale-up at least {format_quantity(least, 'byte/s')} each way per GPU{but}"
-    yield inside if least else "no scale-up links"
+    groups = [group for group in scale_up_groups(spec.raw) if len(group) > 1] if spec.raw is not None else []
+    among = f" in {len(groups)} groups, joined more slowly" if len(groups) > len(domains) else ""
+    yield inside + among if least else "no scale-up links"
     if spec.scale_out is not None:
         yield f"scale-out at least {format_quantity(spec.scale_out.scale_out_bytes_per_s, 'byte/s')}"
     if spec.raw is not None:

@@ -92,6 +92,8 @@ class Answers:
                 self.say("read", line)
             for line in file.anomalies:
                 self.say("irregular", line)
+        given = {name: getattr(options, name) for name in (*_RATES, "oversubscription", "hbm")}
+        self._unused = {name: value for name, value in given.items() if value is not None}
         self._name_gpu(found)
 
     def say(self, kind: Kind, text: str) -> None:
@@ -101,6 +103,13 @@ class Answers:
     def ask(self, what: str, option: str) -> None:
         """Add something that is missing, and what to give for it."""
         self._asked[what] = option
+
+    def say_unused(self) -> None:
+        """Say which options nothing needed."""
+        for name, value in self._unused.items():
+            self.say(
+                "unused", f"{called(name)} {value}: nothing needs it; files or the catalog have the figures."
+            )
 
     def refuse(self) -> None:
         """Raise the error that asks for what is missing, if anything is."""
@@ -155,6 +164,7 @@ class Answers:
         if name is None and text in gpu_names():
             return load_gpu(text), None
         if name is None and hbm is not None:
+            del self._unused["hbm"]
             return _gpu(text, hbm_bytes=figure_of(hbm, "byte", input_name("hbm"), called("hbm"))), None
         if name is None and (known := find_gpu(text)) is not None:
             return load_gpu(known), None
@@ -177,6 +187,7 @@ class Answers:
     def _given(self, name: str, what: str) -> Figure | None:
         """Return the rate that the user gave by an option, if so."""
         if (rate := self._rates.get(name)) is not None:
+            self._unused.pop(name, None)
             self.say("option", f"{what}: {rate.text} ({called(name)}).")
         return rate
 
@@ -244,6 +255,7 @@ class Answers:
         if found is None:
             return self.nic
         typed = self._rates.get("nic")
+        self._unused.pop("nic", None)
         if typed is not None and typed.value != found.value:
             source = found.source.partition(",")[0]
             self.say("irregular", f"{called('nic')} {typed.text}: {source} says {found.text}, which is used.")
@@ -266,6 +278,7 @@ class Answers:
     def oversubscription(self) -> float:
         """Downlink over uplink rate of a leaf: as the user says, else the named system's."""
         if (value := self.options.oversubscription) is not None:
+            self._unused.pop("oversubscription", None)
             self.say(
                 "option", f"Uplinks of a leaf: its downlinks over {value:g} ({called('oversubscription')})."
             )

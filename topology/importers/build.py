@@ -26,7 +26,7 @@ from topology.graph import SCALE_UP_KINDS
 from topology.importers.answers import Answers
 from topology.importers.draft import bytes_per_s, rate_of
 from topology.importers.found import commonest, groups_of
-from topology.spec import FabricSpec, Fault, RawLink, RawTopology
+from topology.spec import FabricSpec, Fault, RawLink, RawNode, RawTopology
 from topology.structures.domain import DomainSpec
 from topology.structures.mesh import MeshDomain
 from topology.structures.switch import ChipDomain, SwitchDomain
@@ -70,36 +70,34 @@ def build(
     return raw_cluster_spec(name, raw, _unlinked(raw, answers), answers.place), ()
 
 
+def scale_up_groups(raw: RawTopology) -> list[list[RawNode]]:
+    """Return the GPUs of a graph by the groups that scale-up links join."""
+    nodes = {node.id: node for node in raw.nodes if node.kind in SCALE_UP_KINDS}
+    joins = (link.between for link in raw.links if nodes.keys() >= set(link.between))
+    groups = groups_of((name for name, node in nodes.items() if node.kind == "gpu"), joins)
+    return [[nodes[name] for name in group] for group in groups]
+
+
 def _unlinked(raw: RawTopology, answers: Answers) -> tuple[Fault, ...]:
     """Return as broken the GPUs without a scale-up link where all others of their domain are joined by some."""
-    domains = {node.id: node.domain for node in raw.nodes if node.kind in SCALE_UP_KINDS}
-    gpus = [node.id for node in raw.nodes if node.kind == "gpu"]
-    joins = (link.between for link in raw.links if domains.keys() >= set(link.between))
-    groups: dict[str | None, list[list[str]]] = defaultdict(list)
-    for group in groups_of(gpus, joins):
-        groups[domains[group[0]]].append(group)
-    alone = [
-        gpu
-        for own in groups.values()
-        for group in own
-        for gpu in group
-        if len(group) == 1 and sum(len(other) > 1 for other in own) == 1
-    ]
+    groups = scale_up_groups(raw)
+    several = Counter(group[0].domain for group in groups if len(group) > 1)
+    alone = [group[0] for group in groups if len(group) == 1 == several[group[0].domain]]
     for gpu in alone:
-        answers.say("irregular", f"{gpu} has no scale-up link, unlike other GPUs of its domain: broken.")
-    return tuple(Fault(gpu=gpu) for gpu in alone)
+        answers.say("irregular", f"{gpu.id} has no scale-up link, unlike other GPUs of its domain: broken.")
+    return tuple(Fault(gpu=gpu.id) for gpu in alone)
 
 
 def _design(answers: Answers) -> ScaleOutSpec | None:
     """Return the fabric between domains that no file cables: the design of the named system."""
-    design, ratio = answers.design, answers.options.oversubscription
-    if design is None or (answers.nic == design.fabric and ratio is None):
+    design, given = answers.design, answers.options.oversubscription
+    if design is None or (answers.nic == design.fabric and given is None):
         return design
     return replace(
         design,
         fabric=_as_read(design.kind, answers.nic),
         nic_links_per_gpu=answers.nics_per_gpu,
-        oversubscription=design.oversubscription if ratio is None else ratio,
+        oversubscription=design.oversubscription if given is None else answers.oversubscription,
     )
 
 

@@ -90,6 +90,7 @@ def complete(found: Sequence[Found], options: ImportOptions) -> Imported:
         unusual = True
     cabled = fabric is None or bool(fabric.switches)
     spec, hosts = build(Path(found[0].place).stem or "imported", raw, answers, cabled=cabled)
+    answers.say_unused()
     return Imported(spec, tuple(found), domains, hosts, tuple(answers.remarks), unusual)
 
 
@@ -119,10 +120,30 @@ def _add_all(draft: Draft, first: Found, fabric: FabricFound | None, nodes: Node
     _put_in_racks(draft)
     if fabric is not None:
         add_nics(draft, fabric, nodes)
-        _add_trunks(draft, fabric)
+        _add_trunks(draft, _reached(draft, fabric))
         if not fabric.switches and len(domains) > 1:
             _take_design(answers)
     return domains
+
+
+def _reached(draft: Draft, fabric: FabricFound) -> FabricFound:
+    """Return the fabric without the parts that no NIC of a GPU is cabled to, whose switches are taken out."""
+    ends = {end for pair in draft.links for end in pair}
+    parts = fabric.parts()
+    reached = [part for part in parts if ends & set(part)]
+    if out := [name for part in parts if part not in reached for name in part]:
+        line = f"{fabric.place}: {listed(out)}: no NIC of a GPU is cabled to this fabric; left out."
+        draft.answers.say("unused", line)
+    if len(reached) > 1 and not _tops(fabric):
+        line = f"{fabric.place}: {len(reached)} fabrics that only hosts join: planes, each GPU on those of its NICs."
+        draft.answers.say("read", line)
+    for name in out:
+        del draft.nodes[name]
+    return replace(
+        fabric,
+        switches={name: level for name, level in fabric.switches.items() if name not in out},
+        trunks=tuple(trunk for trunk in fabric.trunks if trunk.ends[0] not in out),
+    )
 
 
 def _take_design(answers: Answers) -> None:

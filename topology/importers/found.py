@@ -179,6 +179,10 @@ class FabricFound(Found):
         domains = {"block" if self.blocks else "accelerator domain": len(set(self.domains.values()))}
         return {"host": len(self.hosts), "switch": len(self.switches)} | domains
 
+    def parts(self) -> list[list[str]]:
+        """Return the switches by the parts of it that links between switches join."""
+        return groups_of(self.switches, (trunk.ends for trunk in self.trunks))
+
     @cached_property
     def ports_by_host(self) -> dict[str, list[PortFound]]:
         """The ports of each host that has any, in order."""

@@ -34,6 +34,7 @@ def merged(
     dumps = [one for one in found if isinstance(one, NodeFound)]
     if fabrics := [one for one in found if isinstance(one, FabricFound)]:
         fabric = _one_fabric(fabrics, answers)
+        fabric = fabric if dumps else _without_storage(fabric, answers)
         return fabric, _dumps_of_hosts(fabric, dumps, answers)
     if len(dumps) > 1:
         raise InputError(
@@ -79,6 +80,12 @@ def _only(fabric: FabricFound, text: str, answers: Answers) -> FabricFound:
     if others := [host for host in fabric.hosts if host not in hosts]:
         answers.say("unused", f"{fabric.place}: {listed(others)}: not among the hosts with GPUs; left out.")
 
+    return _with_hosts(fabric, hosts)
+
+
+def _with_hosts(fabric: FabricFound, hosts: Collection[str]) -> FabricFound:
+    """Return the fabric with some hosts alone."""
+
     def kept(table: Mapping[str, str]) -> dict[str, str]:
         return {host: value for host, value in table.items() if host in hosts}
 
@@ -90,6 +97,40 @@ def _only(fabric: FabricFound, text: str, answers: Answers) -> FabricFound:
         subdomains=kept(fabric.subdomains),
         pods=kept(fabric.pods),
     )
+
+
+def _without_storage(fabric: FabricFound, answers: Answers) -> FabricFound:
+    """Return the fabric without what only hosts join to the one part of it that has whole NICs for each GPU.
+
+    That is assumed where no dump tells whose NICs are whose, and all NICs of a host do not go evenly to its GPUs.
+    """
+    parts = fabric.parts()
+    part_of = {switch: number for number, part in enumerate(parts) for switch in part}
+    nics: list[Counter[str]] = [Counter() for _ in parts]
+    for port in fabric.ports:
+        nics[part_of[port.switch]][port.host] += 1
+    usual, gpus = [commonest(own.values()) or 0 for own in nics], answers.per_node
+    whole = [number for number, count in enumerate(usual) if count and count % gpus == 0]
+    if len(whole) != 1:
+        return fabric
+    hosts, own = nics[whole[0]], usual[whole[0]]
+    others = [number for number, some in enumerate(nics) if some.keys() & hosts.keys() and number != whole[0]]
+    count = sum(usual[number] for number in others)
+    if not (own + count) % gpus:
+        return fabric
+    names = listed((name for number in others for name in parts[number]), 6)
+    reason = f"{count} NICs of a host, whose {gpus} GPUs have {own} on {listed(parts[whole[0]], 2)}"
+    remedy = "the `nvidia-smi topo -m` of a node would tell"
+    answers.say("assumed", f"{fabric.place}: {names}: {reason}: not for GPUs, and left out; {remedy}.")
+    kept = [port for port in fabric.ports if part_of[port.switch] not in others]
+    ranks = {
+        rail: rank for rank, rail in enumerate(sorted({port.rail for port in kept if port.rail is not None}))
+    }
+    ports = [replace(port, rail=None if port.rail is None else ranks[port.rail]) for port in kept]
+    on = {port.host for port in ports}
+    if alone := [host for host in fabric.hosts if host not in on]:
+        answers.say("unused", f"{fabric.place}: {listed(alone)}: on these switches alone; left out.")
+    return replace(_with_hosts(fabric, on), ports=tuple(ports), rails=len(ranks))
 
 
 def _near_host(name: str, hosts: Collection[str]) -> str | None:

@@ -361,3 +361,156 @@ def test_hosts_without_a_name_join_the_domain_of_their_leaves(take: Any, ib_rail
     imported = take({"ib.out": fabric.text(), "b.conf": blocks}, gpu="gb200")
     assert imported.domains["b0"] == ["node-00", "node-02", "unnamed-pod0-port2"]
     assert any("node-01 are not named in ib.out" in line for line in imported.anomalies)
+
+
+# Fabrics that nothing joins but hosts
+
+
+def with_storage(fabric: Any, nics: int = 2) -> str:
+    """The fabric with another one beside it, to two storage servers and ``nics`` more NICs of each host."""
+    hosts = sorted({text.split()[0] for text in fabric.adapters.values()})
+    fabric.adapters = {
+        key: f"{text.split()[0]} mlx5_{key.rpartition('r')[2]}" for key, text in fabric.adapters.items()
+    }
+    fabric.switches += ["store-0", "store-1", "store-top"]
+    for leaf in range(2):
+        fabric.cables.append((f"store-{leaf}", 64, "store-top", leaf + 1, "4xHDR"))
+    for place, (name, count) in enumerate([*((name, nics) for name in hosts), ("nas1", 2), ("nas2", 2)]):
+        for nic in range(count):
+            fabric.adapters[f"s{name}{nic}"] = f"{name} mlx5_{20 + nic}"
+            fabric.cables.append((f"store-{nic % 2}", 1 + place, f"s{name}{nic}", 1, "4xHDR"))
+    return str(fabric.text())
+
+
+def test_a_fabric_that_a_dump_shows_beside_no_gpu_is_left_out(take: Any, ib_rails: Any) -> None:
+    text = with_storage(ib_rails(rails=8))
+    names = [*(f"GPU{i}" for i in range(8)), *(f"NIC{i}" for i in range(10))]
+    cells = dict.fromkeys(combinations(range(8), 2), "NV18") | {(i, 8 + i): "PIX" for i in range(8)}
+    legend = "".join(f"  NIC{i}: mlx5_{i if i < 8 else i + 12}\n" for i in range(10))
+    dump = topo_m(names, cells, legend=f"\nNIC Legend:\n\n{legend}")
+    imported = take({"ib.out": text, "t.txt": dump}, gpu="h100-sxm", hosts="node-[00-02,10-12]")
+    out = imported.spec.scale_out
+    assert out is not None
+    assert (out.kind, out.nodes_per_pod, imported.spec.gpus) == ("rail", 3, 48)
+    assert any("store-0, store-1, store-top: no NIC of a GPU" in line for line in imported.anomalies)
+
+
+def test_a_fabric_with_fewer_nics_than_gpus_beside_one_with_enough_is_assumed_to_be_storage(
+    take: Any, ib_rails: Any
+) -> None:
+    imported = take({"ib.out": with_storage(ib_rails(rails=8))}, gpu="hgx-h100")
+    alone = take({"ib.out": ib_rails(rails=8).text()}, gpu="hgx-h100")
+    assert imported.spec.scale_out is not None
+    assert (imported.spec.gpus, imported.spec.scale_out.kind) == (48, "rail")
+    assert rates(imported) == rates(alone)
+    (line,) = [line for line in imported.assumptions if "store-0" in line]
+    assert "2 NICs of a host, whose 8 GPUs have 8 on" in line
+    assert any("store-0, store-1, store-top: no NIC of a GPU" in line for line in imported.anomalies)
+
+
+def test_fabrics_of_other_hosts_are_asked_about_and_left_out_by_their_hosts(take: Any, ib_rails: Any) -> None:
+    text = with_storage(ib_rails(rails=8), nics=0)
+    with pytest.raises(
+        InputError, match=r"separate switches are connected: .* `hosts` LIST if the hosts of some"
+    ):
+        take({"ib.out": text}, gpu="hgx-h100")
+    imported = take({"ib.out": text}, gpu="hgx-h100", hosts="node-[00-02,10-12]")
+    assert imported.spec.scale_out is not None
+    assert imported.spec.scale_out.kind == "rail"
+    assert any("nas1, nas2: not among the hosts with GPUs" in line for line in imported.anomalies)
+
+
+def test_planes_that_only_hosts_join_are_read_as_they_are(take: Any, ib_rails: Any) -> None:
+    fabric = ib_rails(pods=2, hosts=3, rails=8, spines=8)
+    fabric.cables = [
+        cable for cable in fabric.cables if "spine" not in cable[2] or cable[0][-1] == cable[2][-1]
+    ]
+    imported = take({"ib.out": fabric.text()}, gpu="hgx-h100")
+    graph = build_cluster(imported.spec).graph
+    for host in ("node-00", "node-12"):
+        leaves = [other for other in graph[f"{host}.g5"] if graph.nodes[other]["kind"] == "leaf"]
+        assert leaves == [f"leaf-{host[5]}-5"]
+    assert set(graph["leaf-0-5"]) & set(graph["leaf-1-5"]) == {"spine-5"}
+    assert not set(graph["leaf-0-5"]) & set(graph["leaf-1-6"])
+    assert any("8 fabrics that only hosts join: planes" in line for line in imported.assumptions)
+
+
+def test_planes_of_a_table_of_links_are_read_as_they_are(take: Any) -> None:
+    rows = [f"n{h}.g{g},n{h}.s0,18,25 GB/s" for h in range(4) for g in range(2)]
+    rows += [f"n{h}.g{g},leaf{h // 2}-{g},1,400 Gb/s" for h in range(4) for g in range(2)]
+    rows += [f"leaf{pod}-{plane},spine{plane},2,400 Gb/s" for pod in range(2) for plane in range(2)]
+    imported = take({"l.csv": "a,b,count,rate\n" + "\n".join(rows)}, gpu="h100-sxm")
+    assert rates(imported) == {
+        ("gpu", "switch", 450.0): 8,
+        ("gpu", "leaf", 50.0): 8,
+        ("leaf", "spine", 100.0): 4,
+    }
+
+
+# Groups in a host
+
+
+def pairs(cell: str, nics: int = 0) -> str:
+    """Eight PCIe GPUs on two sockets, bridges over pairs, ``nics`` NICs on one PCIe switch a socket."""
+    names = [*(f"GPU{i}" for i in range(8)), *(f"NIC{i}" for i in range(nics))]
+    cells = {
+        (a, b): cell if a // 2 == b // 2 else "NODE" if a // 4 == b // 4 else "SYS"
+        for a, b in combinations(range(8), 2)
+    }
+    cells |= {(a, 8 + nic): "PXB" if a // 4 == nic else "SYS" for a in range(8) for nic in range(nics)}
+    return topo_m(names, cells | {(8, 9): "SYS"})
+
+
+OWN: dict[str, Any] = {
+    "gpu": "h100-nvl",
+    "hbm": "94 GB",
+    "fabrics": ("nvlink4",),
+    "pcie": "64 GB/s",
+    "socket_link": "100 GB/s",
+}
+
+
+@pytest.mark.parametrize("links", [12, 18])
+def test_pairs_of_pcie_gpus_are_kept_and_joined_over_pcie(take: Any, links: int) -> None:
+    imported = take({"t.txt": pairs(f"NV{links}")}, **OWN)
+    assert rates(imported) == {
+        ("gpu", "gpu", links * 25.0): 4,
+        ("gpu", "host", 64.0): 8,
+        ("host", "host", 100.0): 1,
+    }
+    assert imported.spec.faults == ()
+    assert "t.txt: 4 groups of GPUs are connected only by PCIe: GPU0, GPU1; " in imported.anomalies[0]
+
+
+def test_pairs_on_a_tree_keep_their_nics(take: Any) -> None:
+    files = {"t.txt": pairs("NV12", nics=2), "t.conf": TREE}
+    imported = take(files, **OWN, nic="400 Gb/s", oversubscription=1.0)
+    found = rates(imported)
+    assert (found["gpu", "gpu", 300.0], found["gpu", "pcie", 64.0], found["leaf", "nic", 50.0]) == (
+        24,
+        48,
+        12,
+    )
+
+
+def test_pairs_contradict_a_gpu_of_the_catalog_with_other_links(take: Any) -> None:
+    with pytest.raises(
+        InputError, match=r"have 12 scale-up links, but h100-sxm has 18 .* custom name with `hbm`"
+    ):
+        take({"t.txt": pairs("NV12")}, **OWN | {"gpu": "h100-sxm"})
+
+
+def test_switch_chips_that_no_file_tells_apart_are_said(take: Any) -> None:
+    own = {"gpu": "own", "hbm": "80 GB", "fabrics": ("nvlink4",)}
+    imported = take({"t.txt": host(8, "NV18")}, **own)
+    assert rates(imported) == {("gpu", "switch", 450.0): 8}
+    assert any("do not distinguish the switch chips" in line for line in imported.assumptions)
+
+
+def test_options_that_nothing_needs_are_said(take: Any) -> None:
+    options = {"gpu": "h100-sxm", "hbm": "94 GB", "pcie": "64 GB/s", "oversubscription": 2.0}
+    imported = take({"t.txt": host(8, "NV18")}, **options)
+    unused = [line.partition(" ")[0] for line in imported.anomalies if "nothing needs it" in line]
+    assert unused == ["`pcie`", "`oversubscription`", "`hbm`"]
+    with pytest.raises(InputError, match=r"`pcie`.*fast"):
+        take({"t.txt": host(8, "NV18")}, gpu="h100-sxm", pcie="fast")

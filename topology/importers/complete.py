@@ -117,6 +117,8 @@ def _add_all(draft: Draft, first: Found, fabric: FabricFound | None, nodes: Node
     if fabric is not None:
         for name, level in fabric.switches.items():
             draft.node(name, switch_kind(level), rail=fabric.switch_rails.get(name))
+        if tops := _tops(fabric):
+            answers.join_leaves(len(tops))
     _put_in_racks(draft)
     if fabric is not None:
         add_nics(draft, fabric, nodes)

@@ -34,7 +34,7 @@ def merged(
     dumps = [one for one in found if isinstance(one, NodeFound)]
     if fabrics := [one for one in found if isinstance(one, FabricFound)]:
         fabric = _one_fabric(fabrics, answers)
-        fabric = fabric if dumps else _without_storage(fabric, answers)
+        fabric = fabric if dumps else _numbered(_without_storage(fabric, answers), answers.per_node)
         return fabric, _dumps_of_hosts(fabric, dumps, answers)
     if len(dumps) > 1:
         raise InputError(
@@ -122,15 +122,22 @@ def _without_storage(fabric: FabricFound, answers: Answers) -> FabricFound:
     reason = f"{count} NICs of a host, whose {gpus} GPUs have {own} on {listed(parts[whole[0]], 2)}"
     remedy = "the `nvidia-smi topo -m` of a node would tell"
     answers.say("assumed", f"{fabric.place}: {names}: {reason}: not for GPUs, and left out; {remedy}.")
-    kept = [port for port in fabric.ports if part_of[port.switch] not in others]
-    ranks = {
-        rail: rank for rank, rail in enumerate(sorted({port.rail for port in kept if port.rail is not None}))
-    }
-    ports = [replace(port, rail=None if port.rail is None else ranks[port.rail]) for port in kept]
+    ports = tuple(port for port in fabric.ports if part_of[port.switch] not in others)
     on = {port.host for port in ports}
     if alone := [host for host in fabric.hosts if host not in on]:
         answers.say("unused", f"{fabric.place}: {listed(alone)}: on these switches alone; left out.")
-    return replace(_with_hosts(fabric, on), ports=tuple(ports), rails=len(ranks))
+    return replace(_with_hosts(fabric, on), ports=ports)
+
+
+def _numbered(fabric: FabricFound, gpus: int) -> FabricFound:
+    """Return the fabric with rails numbered over the NICs that are left, where its own do not go evenly to GPUs."""
+    used = sorted({port.rail for port in fabric.ports if port.rail is not None})
+    if not fabric.rails % gpus or not used:
+        return fabric
+    ports = (
+        replace(port, rail=None if port.rail is None else used.index(port.rail)) for port in fabric.ports
+    )
+    return replace(fabric, ports=tuple(ports), rails=len(used))
 
 
 def _near_host(name: str, hosts: Collection[str]) -> str | None:

@@ -159,8 +159,8 @@ def _in_order(
         members = nic.near if nic is not None else ()
         if not members and count % gpus and gpus % count:
             raise InputError(
-                f"{port.place}: {port.host} has {count} NICs for {gpus} GPUs, and no file says how they are paired; "
-                "add the `nvidia-smi topo -m` or NCCL XML of a node."
+                f"{port.place}: {port.host}: {count} NICs to a host for {gpus} GPUs, and no file says how they are "
+                "paired; add the `nvidia-smi topo -m` or NCCL XML of a node."
             )
         if not members:
             each = (

@@ -6,15 +6,15 @@ they are taken from the catalog only where the user named a system, and otherwis
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from topology.base.errors import InputError, called, input_name, printable
 from topology.base.figures import Evidence, Figure
 from topology.base.schema import figure_of
-from topology.base.units import format_quantity, plural
+from topology.base.units import format_quantity
 from topology.catalog import (
     cluster_names,
     fabric_names,
@@ -32,12 +32,9 @@ from topology.importers.options import ImportOptions
 from topology.spec import FabricSpec, GpuSpec
 from topology.structures.domain import DomainSpec
 
+T = TypeVar("T", int, float, Figure, FabricSpec)
 _SCALE_OUT = ("ib", "ethernet", "roce", "efa", "scale-out")
 _RATES = ("nic", "pcie", "socket_link", "join_leaves")
-_ASKED = Figure(1.0, "byte/s", Evidence.ASSUMED, "asked for")
-"""Stands for a rate until everything that is missing is known; no cluster is made of it."""
-
-
 Kind = Literal["read", "option", "assumed", "unused", "irregular"]
 
 
@@ -72,91 +69,94 @@ class Answers:
     """
 
     def __init__(self, found: Sequence[Found], options: ImportOptions) -> None:
-        self.options, self.place = options, " and ".join(one.place for one in found)
+        self.options, self.place = options, " and ".join(file.place for file in found)
         self.several = len(found) > 1
         self.remarks: dict[Remark, None] = {}
         self._asked: dict[str, str] = {}
-        self._link_rates = [one.link_rate for one in found if isinstance(one, NodeFound)]
-        self.infiniband = any(isinstance(one, FabricFound) and one.infiniband for one in found)
+        self._link_rates = [
+            file.link_rate for file in found if isinstance(file, NodeFound) and file.link_rate
+        ]
+        self.infiniband = any(isinstance(file, FabricFound) and file.infiniband for file in found)
         fabrics = [load_fabric(fabric_called(name)) for name in options.fabrics]
-        self.inner = next((one for one in fabrics if one.kind not in _SCALE_OUT), None)
-        self.outer = next((one for one in fabrics if one.kind in _SCALE_OUT), None)
-        texts = {name: getattr(options, name) for name in _RATES}
+        self.inner = next((fabric for fabric in fabrics if fabric.kind not in _SCALE_OUT), None)
+        self.outer = next((fabric for fabric in fabrics if fabric.kind in _SCALE_OUT), None)
+        given = {name: getattr(options, name) for name in (*_RATES, "oversubscription", "hbm")}
+        self._unused = {name: value for name, value in given.items() if value is not None}
         self._rates = {
-            name: figure_of(text, "byte/s", input_name(name), called(name))
-            for name, text in texts.items()
-            if text is not None
+            name: figure_of(self._unused[name], "byte/s", input_name(name), called(name))
+            for name in _RATES
+            if name in self._unused
         }
         for file in found:
             for line in file.readings:
                 self.say("read", line)
             for line in file.anomalies:
                 self.say("irregular", line)
-        given = {name: getattr(options, name) for name in (*_RATES, "oversubscription", "hbm")}
-        self._unused = {name: value for name, value in given.items() if value is not None}
         self._name_gpu(found)
 
     def say(self, kind: Kind, text: str) -> None:
         """Add a line about the import, once."""
         self.remarks[Remark(kind, printable(text))] = None
 
+    def say_unused(self) -> None:
+        """Say which options nothing needed."""
+        for name, value in self._unused.items():
+            self.say("unused", f"{called(name)} {value}: not needed: files or the catalog have such figures.")
+
     def ask(self, what: str, option: str) -> None:
         """Add something that is missing, and what to give for it."""
         self._asked[what] = option
 
-    def say_unused(self) -> None:
-        """Say which options nothing needed."""
-        for name, value in self._unused.items():
-            self.say(
-                "unused", f"{called(name)} {value}: nothing needs it; files or the catalog have the figures."
-            )
-
     def refuse(self) -> None:
         """Raise the error that asks for what is missing, if anything is."""
         if self._asked:
-            what, options = _and(list(self._asked)), _and(list(self._asked.values()))
+            what, options = _and(self._asked), _and(self._asked.values())
             subject = "they do" if self.several else "it does"
             raise InputError(f"{self.place}: {subject} not say {what}: give {options}.")
 
+    def _answer(
+        self, what: str, option: str, given: T | None, known: T | None = None, source: str = ""
+    ) -> T | None:
+        """Return what an option gave, else what is ``known``, and say it of ``what``."""
+        if given is not None:
+            self._unused.pop(option, None)
+            self.say("option", f"{what}: {_words(given)} ({called(option)}).")
+        elif known is not None:
+            self.say("assumed", f"{what}: {_words(known)}, {source or f'catalog system {self.name}'}.")
+        return known if given is None else given
+
     def _name_gpu(self, found: Sequence[Found]) -> None:
         """Take the GPU and its system from the option, else from the files; refuse files that say another GPU."""
-        names = [name for one in found for name in one.gpu_names]
-        exact = [name for name in names if name.exact and len(name.gpus) == 1]
+        names = dict.fromkeys(name for file in found for name in file.gpu_names)
+        told = {name.gpus: name for name in names if name.exact and len(name.gpus) == 1}
         text, wanted = self.options.gpu, self.options.gpus_per_node
-        told = text is None and len({name.gpus for name in exact}) == 1
-        if told:
-            text = exact[0].gpus[0]
+        kind: Kind = "option"
+        source = f"{called('gpu')} {text}"
+        if text is None and len(told) == 1:
+            (text,), kind, source = next(iter(told)), "read", next(iter(told.values())).words
             self.options = replace(self.options, gpu=text)
         self.named = text is not None
         self.gpu, self.name = self._named(text) if text is not None else (_gpu("unknown"), None)
         self.system = self.design = None
         if text is None:
-            among = f" ({_and([name.words for name in dict.fromkeys(names)])})" if names else ""
-            self.ask(
-                "the GPU type (and so the link rates)",
-                f"{input_name('gpu')} NAME{among} of `rackplan catalog`, a GPU like h100-sxm or a system like "
-                "hgx-h100",
-            )
+            among = f" ({_and(name.words for name in names)})" if names else ""
+            example = "of `rackplan catalog`, a GPU like h100-sxm or a system like hgx-h100"
+            self.ask("the GPU type (and so the link rates)", f"{input_name('gpu')} NAME{among} {example}")
             return
-        if told:
-            self.say("read", f"GPU type: {self.gpu.name} ({exact[0].words}).")
-        else:
-            self.say("option", f"GPU type: {self.gpu.name} ({called('gpu')} {text}).")
+        self.say(kind, f"GPU type: {self.gpu.name} ({source}).")
+        fitting = [one for one in self.systems if wanted in (None, one.gpus_per_node)]
+        self.system = fitting[0] if len(fitting) == 1 else None
         if self.name is not None:
-            self.system, self.design = load_domain(self.name), find_scale_out(self.name)
-            if wanted not in (None, self.system.gpus_per_node):
-                problem = f"{self.name} has {self.system.gpus_per_node} GPUs to a node."
+            self.design = find_scale_out(self.name)
+            if self.system is None:
+                problem = f"{self.name} has {self.systems[0].gpus_per_node} GPUs to a node."
                 raise InputError(problem, field="gpus_per_node", value=wanted)
-        else:
-            fitting = [one for one in self.systems if wanted in (None, one.gpus_per_node)]
-            self.system = fitting[0] if len(fitting) == 1 else None
-        for one in found if self.gpu.name in gpu_names() else ():
-            for name in one.gpu_names:
+        for file in found if self.gpu.name in gpu_names() else ():
+            for name in file.gpu_names:
                 if not name.means(self.gpu):
-                    raise InputError(
-                        f"{one.place}: {input_name('gpu')} {text}: the file says {name.words}, not "
-                        f"{self.gpu.name}; give the actual GPU, or a custom name with {input_name('hbm')}."
-                    )
+                    has = f"the file says {name.words}, not {self.gpu.name}"
+                    remedy = f"give the actual GPU, or a custom name with {input_name('hbm')}"
+                    raise InputError(f"{file.place}: {input_name('gpu')} {text}: {has}; {remedy}.")
 
     def _named(self, text: str) -> tuple[GpuSpec, str | None]:
         """Return the GPU, and the system if ``text`` names one; with a memory of its own only exact names count."""
@@ -170,9 +170,9 @@ class Answers:
             return load_gpu(known), None
         if (name := name or find_system(text)) is not None:
             return load_domain(name).gpu, name
+        near, remedy = spelled_gpus().near(text), f"its memory too, like {input_name('hbm')} '48 GB'"
         raise InputError(
-            f"{input_name('gpu')} {text}: unknown GPU '{text}'; {spelled_gpus().near(text)} For a custom GPU give "
-            f"its memory too, like {input_name('hbm')} '48 GB'."
+            f"{input_name('gpu')} {text}: unknown GPU '{text}'; {near} For a custom GPU give {remedy}."
         )
 
     @property
@@ -180,69 +180,46 @@ class Answers:
         """The systems of the catalog that its GPUs can be in: the named one alone, else all that have them."""
         return (load_domain(self.name),) if self.name else systems_of(self.gpu.name)
 
-    def systems_in_words(self, otherwise: str = "of the catalog") -> str:
-        """Return the names of those that have its GPUs."""
-        return ", ".join(one.part for one in systems_of(self.gpu.name)) or otherwise
-
-    def _given(self, name: str, what: str) -> Figure | None:
-        """Return the rate that the user gave by an option, if so."""
-        if (rate := self._rates.get(name)) is not None:
-            self._unused.pop(name, None)
-            self.say("option", f"{what}: {rate.text} ({called(name)}).")
-        return rate
-
     @cached_property
     def per_node(self) -> int:
         """GPUs under one host: as the user says, else those of the one system of this GPU."""
-        if (count := self.options.gpus_per_node) is not None:
-            self.say("option", f"{plural(count, 'GPU')} to a node ({called('gpus_per_node')}).")
-            return count
-        if self.system is None:
+        known, source = (
+            (self.system.gpus_per_node, self.system.part) if self.system is not None else (None, "")
+        )
+        given = self.options.gpus_per_node
+        count = self._answer("GPUs to a node", "gpus_per_node", given, known, f"catalog system {source}")
+        if count is None:
             self.ask("the number of GPUs per node", f"{input_name('gpus_per_node')} N")
-            return 2
-        count = self.system.gpus_per_node
-        self.say("assumed", f"{plural(count, 'GPU')} to a node: catalog system {self.system.part}.")
-        return count
+        return count or 2
 
     @cached_property
     def scale_up(self) -> FabricSpec:
         """One scale-up link: of the fabric that the user named, else the catalog's, else as a dump has it."""
-        found = commonest(rate for rate in self._link_rates if rate is not None)
+        found = commonest(self._link_rates)
         fabrics = {one.fabric.name: one.fabric for one in self.systems}
-        if self.inner is not None:
-            self.say("option", f"Scale-up link: {_rate(self.inner)} ({called('fabric')}).")
-            return self.inner
-        if len(fabrics) == 1:
-            (fabric,), stated = (
-                fabrics.values(),
-                f" ({found.source}: {found.text})" if found is not None else "",
-            )
-            catalog = f"that of {self.gpu.name} in the catalog{stated}"
-            self.say("assumed", f"Scale-up link: {_rate(fabric)}, {catalog}.")
-            return fabric
-        if found is not None:
+        known = next(iter(fabrics.values())) if len(fabrics) == 1 else None
+        stated = f" ({found.source}: {found.text})" if found is not None else ""
+        source = f"that of {self.gpu.name} in the catalog{stated}"
+        fabric = self._answer("Scale-up link", "fabric", self.inner, known, source)
+        if fabric is None and found is not None:
             return inner_fabric(f"scale-up {found.text}", found, scale_up=True)
-        known = fabrics or [name for name in fabric_names() if load_fabric(name).kind not in _SCALE_OUT]
-        if self.named:
-            self.ask("the rate of a scale-up link", f"{input_name('fabric')} NAME ({', '.join(known)})")
-        return inner_fabric("asked", _ASKED)
+        if fabric is None and self.named:
+            names = [name for name in fabric_names() if load_fabric(name).kind not in _SCALE_OUT]
+            self.ask(
+                "the rate of a scale-up link", f"{input_name('fabric')} NAME ({', '.join(fabrics or names)})"
+            )
+        return fabric or _UNKNOWN
 
     @cached_property
     def nic(self) -> FabricSpec:
         """One NIC: as the user says, else the named system's."""
-        if (rate := self._given("nic", "NIC")) is not None:
-            return self.out_fabric(rate)
-        if self.outer is not None:
-            self.say("option", f"NIC: {_rate(self.outer)} ({called('fabric')}).")
-            return self.outer
-        if self.design is not None:
-            self.say("assumed", f"NIC: {_rate(self.design.fabric)}, catalog system {self.name}.")
-            return self.design.fabric
-        options = (
-            f"{input_name('nic')} RATE (like '400 Gb/s') or {input_name('fabric')} NAME (like ib-ndr400)"
-        )
-        self.ask("the rate of a NIC", options)
-        return inner_fabric("asked", _ASKED)
+        rate, known = self._rates.get("nic"), self.design.fabric if self.design is not None else None
+        given = self.outer if rate is None else self.out_fabric(rate)
+        fabric = self._answer("NIC", "fabric" if rate is None else "nic", given, known)
+        if fabric is None:
+            name = f"{input_name('fabric')} NAME (like ib-ndr400)"
+            self.ask("the rate of a NIC", f"{input_name('nic')} RATE (like '400 Gb/s') or {name}")
+        return fabric or _UNKNOWN
 
     @property
     def nics_per_gpu(self) -> int:
@@ -254,57 +231,48 @@ class Answers:
         """Return one NIC at the rate that a file has, else as answered."""
         if found is None:
             return self.nic
-        typed = self._rates.get("nic")
-        self._unused.pop("nic", None)
-        if typed is not None and typed.value != found.value:
+        typed = self._rates.get("nic", found)
+        if typed.value != found.value:
+            self._unused.pop("nic", None)
             source = found.source.partition(",")[0]
             self.say("irregular", f"{called('nic')} {typed.text}: {source} says {found.text}, which is used.")
         return self.out_fabric(found)
 
     def pcie(self, found: Figure | None) -> FabricSpec | None:
         """Return a PCIe link at the rate that a dump has, else at the option's, if either has one."""
-        rate = self._given("pcie", "PCIe of a GPU, each way") if found is None else found
-        return None if rate is None else inner_fabric("pcie", rate)
+        rate = found or self._answer("PCIe of a GPU, each way", "pcie", self._rates.get("pcie"))
+        return inner_fabric("pcie", rate) if rate else None
 
     @cached_property
     def socket_link(self) -> FabricSpec:
         """The link between two sockets of a host."""
-        rate = self._given("socket_link", "Link between sockets, each way")
+        given = self._rates.get("socket_link")
+        rate = self._answer("Link between sockets, each way", "socket_link", given)
         if rate is None:
             self.ask("the rate between its sockets", f"{input_name('socket_link')} RATE (like '100 GB/s')")
-        return inner_fabric("socket-link", rate or _ASKED)
+        return inner_fabric("socket-link", rate) if rate else _UNKNOWN
 
     @cached_property
     def oversubscription(self) -> float:
         """Downlink over uplink rate of a leaf: as the user says, else the named system's."""
-        if (value := self.options.oversubscription) is not None:
-            self._unused.pop("oversubscription", None)
-            self.say(
-                "option", f"Uplinks of a leaf: its downlinks over {value:g} ({called('oversubscription')})."
-            )
-        elif self.design is not None:
-            value = self.design.oversubscription
-            self.say(
-                "assumed", f"Uplinks of a leaf: its downlinks over {value:g}, catalog system {self.name}."
-            )
-        else:
+        given = self.options.oversubscription
+        known = self.design.oversubscription if self.design is not None else None
+        ratio = self._answer("Downlinks of a leaf over its uplinks", "oversubscription", given, known)
+        if ratio is None:
             ask = f"{input_name('oversubscription')} R (1: as many as downlinks)"
             self.ask("the number of uplinks of a leaf", ask)
-        return value or 1.0
+        return ratio or 1.0
 
     def join_leaves(self, tops: int) -> Figure:
         """Return the uplink of each of the ``tops`` switches that nothing joins."""
-        rate = self._given(
-            "join_leaves", f"Root switch over {tops} switches without uplinks, an uplink of each"
-        )
+        what = f"Root switch over {tops} switches without uplinks, an uplink of each"
+        rate = self._answer(what, "join_leaves", self._rates.get("join_leaves"))
         if rate is None:
-            options = f"{input_name('join_leaves')} RATE (a root switch with one uplink from each)"
-            others = f"{input_name('hosts')} LIST if the hosts of some have no GPUs"
-            self.ask(
-                f"how its {tops} separate switches are connected",
-                f"the fabric's own file, {options}, or {others}",
-            )
-        return rate or _ASKED
+            root = f"{input_name('join_leaves')} RATE (a root switch with one uplink from each)"
+            hosts = f"{input_name('hosts')} LIST if the hosts of some have no GPUs"
+            options = f"the fabric's own file, {root}, or {hosts}"
+            self.ask(f"how its {tops} separate switches are connected", options)
+        return rate or _UNKNOWN.link_bytes_per_s
 
     def out_fabric(self, rate: Figure) -> FabricSpec:
         """Return a scale-out link of ``rate``: of a catalog fabric where an InfiniBand file states its rate."""
@@ -322,15 +290,25 @@ def inner_fabric(name: str, rate: Figure, *, scale_up: bool = False) -> FabricSp
     return FabricSpec(name=name, kind="link", link_bytes_per_s=rate, latency_s=latency)
 
 
+_UNKNOWN = inner_fabric("unknown", Figure(1.0, "byte/s", Evidence.ASSUMED, "asked for"))
+"""Stands for a link until everything that is missing is known; no cluster is made of it."""
+
+
 def _gpu(name: str, **figures: Figure) -> GpuSpec:
     return GpuSpec(name=name, title=name, vendor="user", status="user", dies=1, figures=figures)
 
 
-def _rate(fabric: FabricSpec) -> str:
-    figure = fabric.link_bytes_per_s
-    return f"{figure.text or format_quantity(figure.value, 'byte/s')} each way, {fabric.name}"
+def _words(value: object) -> str:
+    """Return a figure in words, with the name of its fabric where it is of the catalog."""
+    if isinstance(value, FabricSpec):
+        name = f", {value.name}" * (value.kind != "link")
+        return f"{_words(value.link_bytes_per_s)} each way{name}"
+    if isinstance(value, Figure):
+        return value.text or format_quantity(value.value, value.unit)
+    return f"{value:g}"
 
 
-def _and(words: list[str]) -> str:
+def _and(words: Iterable[str]) -> str:
     """Join words with commas and a final `and`."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last

@@ -155,11 +155,9 @@ def _take_design(answers: Answers) -> None:
         answers.say("assumed", line)
         _ = answers.nic
     elif answers.named:
-        systems = answers.systems_in_words()
-        answers.ask(
-            "how its domains are connected",
-            f"the fabric's file too (Slurm tree, ibnetdiscover, ...) or {input_name('gpu')} SYSTEM ({systems})",
-        )
+        systems = ", ".join(one.part for one in answers.systems) or "of the catalog"
+        file = "the fabric's file too (Slurm tree, ibnetdiscover, ...)"
+        answers.ask("how its domains are connected", f"{file} or {input_name('gpu')} SYSTEM ({systems})")
 
 
 def _note_lone_host(node: NodeFound, answers: Answers) -> None:

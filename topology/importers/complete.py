@@ -23,14 +23,13 @@ from topology.importers.found import (
     Found,
     GraphFound,
     NodeFound,
-    Nodes,
     TrunkFound,
     commonest,
     groups_of,
     listed,
     switch_kind,
 )
-from topology.importers.hosts import add_domain, check_rate, checked_host
+from topology.importers.hosts import add_domain, check_rate
 from topology.importers.merge import domains_of, merged
 from topology.importers.nics import add_nics
 from topology.importers.options import ImportOptions
@@ -94,17 +93,18 @@ def complete(found: Sequence[Found], options: ImportOptions) -> Imported:
     return Imported(spec, tuple(found), domains, hosts, tuple(answers.remarks), unusual)
 
 
-def _add_all(draft: Draft, first: Found, fabric: FabricFound | None, nodes: Nodes) -> dict[str, list[str]]:
+def _add_all(
+    draft: Draft, first: Found, fabric: FabricFound | None, nodes: Mapping[str, NodeFound]
+) -> dict[str, list[str]]:
     """Add what files describe, and return the hosts of each domain."""
     answers = draft.answers
     if isinstance(first, GraphFound):
         domains = _add_graph(draft, first)
     else:
         domains = {host: [host] for host in nodes}
-        nodes = {host: node and checked_host(node, host, answers) for host, node in nodes.items()}
         if fabric is not None:
             domains = domains_of(fabric, nodes, answers)
-        gpus = sum(answers.per_node if node is None else node.gpu_count for node in nodes.values())
+        gpus = sum(node.gpu_count for node in nodes.values())
         if gpus > GPUS:
             raise InputError(
                 f"{first.place}: {plural(len(nodes), 'host')} with {gpus:,} GPUs; at most {GPUS:,} are imported. "

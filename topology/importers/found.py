@@ -208,10 +208,6 @@ class GraphFound(Found):
         return {"GPU": gpus, "other node": len(self.nodes) - gpus, "link row": len(self.links)}
 
 
-Nodes = Mapping[str, NodeFound | None]
-"""The dump of each host; None where there is none and the system of the catalog is taken."""
-
-
 @dataclass(frozen=True)
 class Format:
     """A kind of file: its name, its parser, and how its content shows it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -10,7 +10,7 @@ from topology.base.errors import InputError, input_name
 from topology.base.units import format_quantity
 from topology.importers.answers import Answers
 from topology.importers.draft import Draft
-from topology.importers.found import NodeFound, Nodes, commonest, links_of, listed
+from topology.importers.found import NodeFound, commonest, links_of, listed
 from topology.spec import FabricSpec
 from topology.structures.domain import DomainSpec
 from topology.structures.mesh import MeshDomain
@@ -32,10 +32,42 @@ def socket_id(host: str, node: NodeFound, socket: str) -> str:
     return f"{host}.socket{sockets.index(socket) if socket in sockets else 0}"
 
 
+def usual_host(answers: Answers, gpus: int) -> NodeFound:
+    """Return a host of the system that the user named, for one whose inside no file has.
+
+    Raises
+    ------
+    InputError
+        If hosts of such a system cannot have so many GPUs and nothing else.
+    """
+    names, system = tuple(f"GPU{number}" for number in range(gpus)), answers.system
+    if system is not None and system.switched:
+        to_chips = tuple((name, "switch", system.links_per_gpu) for name in names)
+        return NodeFound(names, ("switch",), to_chips, hidden=True, beyond=False, link_kind="", nics=())
+    if system is None and answers.named:
+        systems = ", ".join(one.part for one in answers.systems)
+        option = (
+            f"{input_name('gpu')} SYSTEM ({systems})"
+            if systems
+            else "a node's `nvidia-smi topo -m` or NCCL XML too"
+        )
+        answers.ask("how the GPUs of a node are connected", option)
+    elif system is not None and not (isinstance(system, MeshDomain) and system.gpus == gpus):
+        what = f"{system.part} is a {system.structure} of {system.gpus} GPUs"
+        problem = (
+            f"{what}, which hosts of an imported fabric cannot have; use it by name, like {system.part}@N."
+        )
+        raise InputError(problem, field="gpu", value=answers.options.gpu)
+    each = system.links_per_neighbour if isinstance(system, MeshDomain) else 1
+    links = tuple((a, b, each) for a, b in combinations(names, 2))
+    return NodeFound(names, (), links, hidden=False, beyond=False, link_kind="", nics=())
+
+
 def checked_host(node: NodeFound, host: str, answers: Answers) -> NodeFound:
     """Return a host with the links that its GPUs can have.
 
-    Equal bundles to all peers may be all the links that a GPU has: then they are direct.
+    Equal bundles to all peers may be all the links that a GPU has: then they are direct. GPUs that the file only has
+    as devices are linked as in the named system.
 
     Raises
     ------
@@ -47,6 +79,9 @@ def checked_host(node: NodeFound, host: str, answers: Answers) -> NodeFound:
         raise InputError(
             f"{node.place}: {host} has {node.gpu_count} GPUs, but {input_name('gpus_per_node')} says {wanted}."
         )
+    if not node.gpus:
+        own = usual_host(answers, node.devices)
+        return replace(node, gpus=own.gpus, chips=own.chips, links=own.links, hidden=own.hidden)
     per = node.links_of_gpus
     fitted = list(links_of(node.gpus, (*node.links, *node.down)).values())
     if node.hidden and not node.beyond and node.kind == "topo-m":
@@ -116,34 +151,24 @@ def _refuse_links(place: str, has: str, own: str, answers: Answers) -> None:
     raise InputError(f"{place}: its GPUs have {has}, but {answers.gpu.name} has {own} ({option}); {remedy}.")
 
 
-def add_domain(draft: Draft, label: str, hosts: Nodes) -> None:
-    """Add the GPUs of one scale-up domain and the links between them.
-
-    ``hosts`` gives the dump of each host, None where there is none and the system of the catalog is taken.
-    """
-    answers, system = draft.answers, draft.answers.system
-    counts = {host: answers.per_node if node is None else node.gpu_count for host, node in hosts.items()}
-    for host, count in counts.items():
-        for number in range(count):
+def add_domain(draft: Draft, label: str, hosts: Mapping[str, NodeFound]) -> None:
+    """Add the GPUs of one scale-up domain and the links between them."""
+    for host, node in hosts.items():
+        for number in range(node.gpu_count):
             draft.node(gpu_id(host, number), "gpu", label, host, rail=number)
     to_chips: dict[str, int] = {}
     for host, node in hosts.items():
-        if node is not None and node.hidden and node.gpus:
-            links = node.links_of_gpus.values()
-            to_chips |= {gpu_id(host, number): count for number, count in enumerate(links)}
-        elif node is not None and node.gpus:
-            names = {gpu: gpu_id(host, number) for number, gpu in enumerate(node.gpus)}
-            names |= {chip: draft.node(f"{host}.{chip}", "switch", label, host) for chip in node.chips}
-            for a, b, count in node.links:
-                draft.link(names[a], names[b], answers.scale_up, count)
-        elif system is not None and system.switched:
-            to_chips |= {gpu_id(host, number): system.links_per_gpu for number in range(counts[host])}
-        else:
-            _add_mesh(draft, host, counts[host])
+        names = {gpu: gpu_id(host, number) for number, gpu in enumerate(node.gpus)}
+        if node.hidden:
+            to_chips |= {names[gpu]: count for gpu, count in node.links_of_gpus.items()}
+            continue
+        names |= {chip: draft.node(f"{host}.{chip}", "switch", label, host) for chip in node.chips}
+        for a, b, count in node.links:
+            draft.link(names[a], names[b], draft.answers.scale_up, count)
     if to_chips:
-        _add_chips(draft, label, to_chips, answers.scale_up)
+        _add_chips(draft, label, to_chips, draft.answers.scale_up)
     for host, node in hosts.items():
-        if node is not None and node.over_pcie:
+        if node.over_pcie:
             _add_pcie(draft, host, node)
 
 
@@ -166,27 +191,6 @@ def _add_chips(draft: Draft, label: str, gpus: dict[str, int], fabric: FabricSpe
             draft.link(gpu, name, fabric, links)
 
 
-def _add_mesh(draft: Draft, host: str, count: int) -> None:
-    """Add the full mesh of a host that has no dump of its own."""
-    answers, system = draft.answers, draft.answers.system
-    if system is None:
-        if answers.named:
-            node = "a node's `nvidia-smi topo -m` or NCCL XML too"
-            named = [one.part for one in answers.systems]
-            option = f"{input_name('gpu')} SYSTEM ({', '.join(named)})" if named else node
-            answers.ask("how the GPUs of a node are connected", option)
-    elif not isinstance(system, MeshDomain) or system.gpus != count:
-        raise InputError(
-            f"{system.part} is a {system.structure} of {system.gpus} GPUs, which hosts of an imported fabric cannot "
-            f"have; use it by name, like {system.part}@N.",
-            field="gpu",
-            value=answers.options.gpu,
-        )
-    links = system.links_per_neighbour if isinstance(system, MeshDomain) else 1
-    for a, b in combinations(range(count), 2):
-        draft.link(gpu_id(host, a), gpu_id(host, b), answers.scale_up, links)
-
-
 def _add_pcie(draft: Draft, host: str, node: NodeFound) -> None:
     """Join the GPUs of a host over PCIe: their switches, and one `host` node a socket."""
     sockets = [
@@ -206,9 +210,9 @@ def _add_pcie(draft: Draft, host: str, node: NodeFound) -> None:
             draft.link(a, b, draft.answers.socket_link)
 
 
-def pcie_link(draft: Draft, node: NodeFound | None, gpu: int) -> FabricSpec | None:
+def pcie_link(draft: Draft, node: NodeFound, gpu: int) -> FabricSpec | None:
     """Return the PCIe link of a GPU: the dump's, else the option's, if either has it."""
-    return draft.answers.pcie(node.pcie[gpu] if node is not None and gpu < len(node.pcie) else None)
+    return draft.answers.pcie(node.pcie[gpu] if gpu < len(node.pcie) else None)
 
 
 def add_switches(

@@ -12,15 +12,14 @@ from topology.base.errors import InputError, called, input_name
 from topology.catalog import find_scale_out
 from topology.fabrics.fabric import CabledFabric
 from topology.importers.answers import Answers
-from topology.importers.found import FabricFound, Found, GraphFound, NodeFound, Nodes, commonest, listed
+from topology.importers.found import FabricFound, Found, GraphFound, NodeFound, commonest, listed
 from topology.importers.hostlist import expand_hosts
+from topology.importers.hosts import checked_host, usual_host
 
 _UNNAMED = "unnamed-"
 
 
-def merged(
-    found: Sequence[Found], answers: Answers
-) -> tuple[FabricFound | None, dict[str, NodeFound | None]]:
+def merged(found: Sequence[Found], answers: Answers) -> tuple[FabricFound | None, dict[str, NodeFound]]:
     """Return the fabric of all files that are not of one host, None without any, and the dump of each host.
 
     Raises
@@ -32,16 +31,20 @@ def merged(
         other = next(one for one in found if one is not graph)
         raise InputError(f"{graph.place}: describes a whole cluster, so {other.place} cannot be added to it.")
     dumps = [one for one in found if isinstance(one, NodeFound)]
-    if fabrics := [one for one in found if isinstance(one, FabricFound)]:
-        fabric = _one_fabric(fabrics, answers)
-        fabric = fabric if dumps else _numbered(_without_storage(fabric, answers), answers.per_node)
-        return fabric, _dumps_of_hosts(fabric, dumps, answers)
-    if len(dumps) > 1:
+    fabrics = [one for one in found if isinstance(one, FabricFound)]
+    if len(dumps) > 1 and not fabrics:
         raise InputError(
             f"{dumps[0].place} and {dumps[1].place}: two nodes, but no file shows how they are connected; "
             "add the fabric's (Slurm topology, ibnetdiscover, ...)."
         )
-    return None, {dump.hosts[0] if dump.hosts else "node0": dump for dump in dumps}
+    fabric = _one_fabric(fabrics, answers) if fabrics else None
+    nodes = {dump.hosts[0] if dump.hosts else "node0": dump for dump in dumps}
+    if fabric is not None and dumps:
+        nodes = _dumps_of_hosts(fabric, dumps, answers)
+    elif fabric is not None:
+        fabric = _numbered(_without_storage(fabric, answers), answers.per_node)
+        return fabric, dict.fromkeys(fabric.hosts, usual_host(answers, answers.per_node))
+    return fabric, {host: checked_host(node, host, answers) for host, node in nodes.items()}
 
 
 def _one_fabric(fabrics: Sequence[FabricFound], answers: Answers) -> FabricFound:
@@ -193,7 +196,7 @@ def _with_unnamed(base: FabricFound, named: Mapping[str, str]) -> dict[str, str]
 
 def _dumps_of_hosts(
     fabric: FabricFound, nodes: Sequence[NodeFound], answers: Answers
-) -> dict[str, NodeFound | None]:
+) -> dict[str, NodeFound]:
     """Return the dump of each host: given for it, named like it, or for all; refuse what is not clear."""
     own: dict[str, NodeFound] = {}
     general: list[NodeFound] = []
@@ -216,21 +219,19 @@ def _dumps_of_hosts(
             f"{general[0].place} and {general[1].place}: it is unclear which hosts they describe; write HOSTS=FILE, "
             f"like {next(iter(fabric.hosts))}={general[0].place}."
         )
-    by_host = {host: own.get(host, general[0] if general else None) for host in fabric.hosts}
-    if nodes and None in by_host.values():
-        first = next(host for host, node in by_host.items() if node is None)
+    if (lacking := [host for host in fabric.hosts if host not in own]) and not general:
+        first = lacking[0]
         raise InputError(
             f"{fabric.hosts[first]}: host {first} has no dump, and {nodes[0].place} describes another host; "
             "add one for all hosts, or write HOSTS=FILE."
         )
+    by_host = {host: own[host] if host in own else general[0] for host in fabric.hosts}
     for what in ("GPUs", "NICs"):
-        counts = {
-            host: len(getattr(node, what.lower())) for host, node in by_host.items() if node is not None
-        }
+        counts = {host: len(getattr(node, what.lower())) for host, node in by_host.items()}
         usual = commonest(counts.values())
-        for host, dump in by_host.items():
-            if dump is not None and counts[host] != usual:
-                line = f"{dump.place}: {host} has {counts[host]} {what}, but most hosts have {usual}."
+        for host, count in counts.items():
+            if count != usual:
+                line = f"{by_host[host].place}: {host} has {count} {what}, but most hosts have {usual}."
                 answers.say("irregular", line)
     return by_host
 
@@ -241,9 +242,9 @@ def _stem(place: str) -> str:
     return path.stem if path.suffix in (".txt", ".xml", ".log", ".out") else path.name
 
 
-def domains_of(fabric: FabricFound, nodes: Nodes, answers: Answers) -> dict[str, list[str]]:
+def domains_of(fabric: FabricFound, nodes: Mapping[str, NodeFound], answers: Answers) -> dict[str, list[str]]:
     """Return hosts by domain, in the order of their first host; refuse one larger than the system's."""
-    gpus = {host: answers.per_node if node is None else node.gpu_count for host, node in nodes.items()}
+    gpus = {host: node.gpu_count for host, node in nodes.items()}
     labels, system = _labels(fabric, nodes, gpus, answers), answers.system
     groups: dict[str, list[str]] = defaultdict(list)
     for host in nodes:
@@ -260,7 +261,7 @@ def domains_of(fabric: FabricFound, nodes: Nodes, answers: Answers) -> dict[str,
 
 
 def _labels(
-    fabric: FabricFound, nodes: Nodes, gpus: Mapping[str, int], answers: Answers
+    fabric: FabricFound, nodes: Mapping[str, NodeFound], gpus: Mapping[str, int], answers: Answers
 ) -> Mapping[str, str]:
     """Return the domain of each host; none where each host is one."""
     system, how = answers.system, answers.options.domains
@@ -303,10 +304,10 @@ def _labels(
     return {}
 
 
-def _wide(answers: Answers, nodes: Nodes) -> bool:
+def _wide(answers: Answers, nodes: Mapping[str, NodeFound]) -> bool:
     """Whether a domain holds several hosts: where the system says so and no dump shows the switches inside a host."""
     system = answers.system
     if system is None:
-        return any(node is not None and node.beyond for node in nodes.values())
-    inside = all(node is not None and node.gpus and not node.hidden for node in nodes.values())
+        return any(node.beyond for node in nodes.values())
+    inside = all(not node.hidden for node in nodes.values())
     return system.gpus > system.gpus_per_node and not inside

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -17,7 +17,6 @@ from topology.importers.found import (
     FabricFound,
     NicFound,
     NodeFound,
-    Nodes,
     PortFound,
     commonest,
     groups_of,
@@ -47,7 +46,7 @@ class _Cable:
         return self.count * self.link.link_bytes_per_s.value
 
 
-def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes) -> None:
+def add_nics(draft: Draft, fabric: FabricFound, nodes: Mapping[str, NodeFound]) -> None:
     """Link the GPUs of every host to the leaves its NICs are cabled to, each NIC once.
 
     The NICs of one GPU are links of its own. Those that several GPUs share, or that PCIe slows down, are nodes,
@@ -66,8 +65,8 @@ def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes) -> None:
         cables = _cables(draft, fabric, ports, node, usual)
         for members, own in _sharing(cables, node):
             alone = len(members) == 1 and not _slowed(node, members[0], own)
-            placed = node is not None and all(cable.nic for cable in own)
-            if node is not None and placed and node.over_pcie and not (alone and node.links):
+            placed = all(cable.nic for cable in own)
+            if placed and node.over_pcie and not (alone and node.links):
                 for cable in own:
                     root = socket_id(host, node, cable.nic.socket if cable.nic else "")
                     _add_nic(
@@ -80,11 +79,10 @@ def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes) -> None:
 
 
 def _cables(
-    draft: Draft, fabric: FabricFound, ports: Sequence[PortFound], node: NodeFound | None, usual: int
+    draft: Draft, fabric: FabricFound, ports: Sequence[PortFound], node: NodeFound, usual: int
 ) -> list[_Cable]:
     """Return the cables of a host: of each port, or where its ports have no names of each NIC of its dump."""
-    answers, nics = draft.answers, {nic.name: nic for nic in node.nics} if node is not None else {}
-    gpus = node.gpu_count if node is not None else answers.per_node
+    answers, nics, gpus = draft.answers, {nic.name: nic for nic in node.nics}, node.gpu_count
     if all(not port.nic and port.rate is None for port in ports):
         if not nics:
             count = answers.nics_per_gpu
@@ -112,11 +110,11 @@ def _adapter(port: PortFound, names: Container[str]) -> str:
 
 
 def _paired(
-    answers: Answers, fabric: FabricFound, ports: Sequence[PortFound], node: NodeFound | None
+    answers: Answers, fabric: FabricFound, ports: Sequence[PortFound], node: NodeFound
 ) -> Sequence[NicFound | None]:
     """Return the NIC of each port: by name, else, where a dump has as many under other names, in order; or None."""
-    nics = {nic.name: nic for nic in node.nics} if node is not None else {}
-    if node is None or not nics:
+    nics = {nic.name: nic for nic in node.nics}
+    if not nics:
         return [None] * len(ports)
     host, named = ports[0].host, [port for port in ports if port.nic]
     strange = [port for port in named if _adapter(port, nics) not in nics]
@@ -174,9 +172,9 @@ def _in_order(
     return cables
 
 
-def _sharing(cables: Sequence[_Cable], node: NodeFound | None) -> list[tuple[list[int], list[_Cable]]]:
+def _sharing(cables: Sequence[_Cable], node: NodeFound) -> list[tuple[list[int], list[_Cable]]]:
     """Return the sets of GPUs that share NICs, or uplinks of PCIe switches on the way to them, with their NICs."""
-    above = node.switches if node is not None else ()
+    above = node.switches
     by_name = {f"nic {number}": cable for number, cable in enumerate(cables)}
     joins = []
     for name, cable in by_name.items():
@@ -197,16 +195,14 @@ def _attach_one(draft: Draft, host: str, gpu: int, cables: Sequence[_Cable]) -> 
             _add_nic(draft, host, cable, gpu_id(host, gpu))
 
 
-def _attach(
-    draft: Draft, host: str, node: NodeFound | None, gpus: Sequence[int], cables: Sequence[_Cable]
-) -> None:
+def _attach(draft: Draft, host: str, node: NodeFound, gpus: Sequence[int], cables: Sequence[_Cable]) -> None:
     """Link some GPUs to the leaves of the NICs that they alone share, over the PCIe between them."""
     total = sum(cable.bytes_per_s for cable in cables)
     text = format_quantity(total, "byte/s", 12)
     figure = Figure(total, "byte/s", Evidence.DERIVED, "at least as fast as its NICs", text)
     default = inner_fabric("pcie", figure)
     placed = all(cable.nic for cable in cables)
-    of_gpus = [node.switches[gpu] if node and node.switches and placed else () for gpu in gpus]
+    of_gpus = [node.switches[gpu] if node.switches and placed else () for gpu in gpus]
     levels = zip(*of_gpus, *(cable.switches for cable in cables), strict=False)
     depth = len(list(takewhile(lambda switches: len(set(switches)) == 1, levels)))
     root = ""
@@ -217,23 +213,20 @@ def _attach(
         root = draft.node(f"{name}{number}", "host" if known else "pcie", host=host)
 
     def below(chain: Sequence[str]) -> str:
-        some = chain[max(0, depth - 1) :]
-        return root if node is None else add_switches(draft, host, node, some, root, default)
+        return add_switches(draft, host, node, chain[max(0, depth - 1) :], root, default)
 
     for chain, gpu in zip(of_gpus, gpus, strict=True):
         link = pcie_link(draft, node, gpu) or default
         draft.link(gpu_id(host, gpu), below(chain), link)
     for cable in cables:
         _add_nic(draft, host, cable, below(cable.switches))
-    if len(gpus) > 1 and not (node and node.pcie):
+    if len(gpus) > 1 and not node.pcie:
         line = "PCIe between GPUs and shared NICs: at least as fast as the NICs."
         draft.answers.say("assumed", line)
 
 
-def _slowed(node: NodeFound | None, gpu: int, cables: Sequence[_Cable]) -> bool:
+def _slowed(node: NodeFound, gpu: int, cables: Sequence[_Cable]) -> bool:
     """Whether the PCIe of a GPU alone with its NICs is slower than they are."""
-    if node is None:
-        return False
     own = node.pcie[gpu] if gpu < len(node.pcie) else None
     if own is not None and own.value < sum(cable.bytes_per_s for cable in cables):
         return True

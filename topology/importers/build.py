@@ -24,7 +24,7 @@ from topology.fabrics.leaf_spine import LeafSpineFabric
 from topology.fabrics.rail import RailFabric
 from topology.graph import SCALE_UP_KINDS
 from topology.importers.answers import Answers
-from topology.importers.draft import bytes_per_s, rate_of
+from topology.importers.draft import Draft, bytes_per_s, rate_of
 from topology.importers.found import commonest, groups_of
 from topology.spec import FabricSpec, Fault, RawLink, RawNode, RawTopology
 from topology.structures.domain import DomainSpec
@@ -39,9 +39,7 @@ _ABSENT = "(absent)"
 _ABOVE = {"gpu": "leaf", "leaf": "spine", "spine": "core"}
 
 
-def build(
-    name: str, raw: RawTopology, answers: Answers, *, cabled: bool
-) -> tuple[ClusterSpec, tuple[str, ...]]:
+def build(name: str, draft: Draft, *, cabled: bool) -> tuple[ClusterSpec, tuple[str, ...]]:
     """Return the specification of a cluster, and the hosts of a regular form in its order.
 
     ``cabled`` is unset where no file says how domains are connected, which then are as in the named system.
@@ -51,19 +49,18 @@ def build(
     InputError
         If its GPUs are not all connected, or its hosts differ where nothing says how they are cabled.
     """
-    domains = {node.domain for node in raw.nodes if node.kind == "gpu"}
-    by_design = not cabled and len(domains) > 1
+    raw, answers = draft.raw, draft.answers
+    by_design = not cabled and len(draft.domains) > 1
     try:
-        short = _regular(name, raw, answers)
+        short = _regular(name, draft, raw)
         if short is not None and not by_design:
             check_cluster(short[0], answers.place)
     except InputError:
         short = None
     if by_design:
         if short is None or short[0].faults:
-            raise InputError(
-                f"{answers.place}: names no switches, and its hosts differ or have only PCIe; add the fabric's file."
-            )
+            what = "names no switches, and its hosts differ or have only PCIe; add the fabric's file"
+            raise InputError(f"{answers.place}: {what}.")
         short = check_cluster(replace(short[0], scale_out=_design(answers)), answers.place), short[1]
     if short is not None:
         return short[0], tuple(short[1])
@@ -107,16 +104,11 @@ class _Graph:
     ``inside`` has the scale-up links of each GPU, ``above`` those of each node to the switches one level above.
     """
 
-    def __init__(self, raw: RawTopology) -> None:
+    def __init__(self, draft: Draft, raw: RawTopology) -> None:
         self.kinds = {node.id: node.kind for node in raw.nodes}
-        gpus: dict[str, list[str]] = defaultdict(list)
-        domains: dict[str, dict[str, None]] = defaultdict(dict)
-        for node in raw.nodes:
-            if node.kind == "gpu":
-                gpus[node.node or ""].append(node.id)
-                domains[node.domain or ""][node.node or ""] = None
-        self.domains = [list(hosts) for hosts in domains.values()]
-        self.gpus = {host: gpus[host] for hosts in self.domains for host in hosts}
+        domains = draft.domains.values()
+        self.domains = [list(hosts) for hosts in domains]
+        self.gpus = {host: [gpu.id for gpu in own] for hosts in domains for host, own in hosts.items()}
         self.per_node = commonest(map(len, self.gpus.values())) or 0
         self.inside: dict[str, dict[str, RawLink]] = {name: {} for name in self.kinds}
         self.above: dict[str, dict[str, RawLink]] = {name: {} for name in self.kinds}
@@ -154,9 +146,9 @@ class _Shape:
     names: dict[str, str]
 
 
-def _regular(name: str, raw: RawTopology, answers: Answers) -> tuple[ClusterSpec, list[str]] | None:
+def _regular(name: str, draft: Draft, raw: RawTopology) -> tuple[ClusterSpec, list[str]] | None:
     """Return the short form of a graph, whose domains nothing may join, and the hosts in its order."""
-    graph = _Graph(raw)
+    graph, answers = _Graph(draft, raw), draft.answers
     strange = set(graph.kinds.values()) - {"switch", *_ABOVE, *_ABOVE.values()}
     if strange or sum(map(len, graph.domains)) != len(graph.gpus):
         return None

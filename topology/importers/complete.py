@@ -33,7 +33,7 @@ from topology.importers.hosts import add_domain, check_rate
 from topology.importers.merge import domains_of, merged
 from topology.importers.nics import add_nics
 from topology.importers.options import ImportOptions
-from topology.spec import FabricSpec, RawNode
+from topology.spec import FabricSpec
 
 
 @dataclass(frozen=True)
@@ -74,58 +74,66 @@ def complete(found: Sequence[Found], options: ImportOptions) -> Imported:
     """
     answers = Answers(found, options)
     fabric, nodes = merged(found, answers)
-    draft = Draft(answers)
+    draft, first = Draft(answers), found[0]
     try:
-        domains = _add_all(draft, found[0], fabric, nodes)
+        if isinstance(first, GraphFound):
+            _add_graph(draft, first)
+        _add_hosts(draft, first.place, nodes, fabric)
+        if fabric is not None:
+            _add_fabric(draft, fabric, nodes)
+        elif isinstance(first, NodeFound):
+            _note_lone_host(first, answers)
     except InputError:
         answers.refuse()  # what is missing may be why
         raise
     answers.refuse()
-    raw, unusual = draft.raw, False
+    unusual = False
     try:
-        check_raw_links(raw, "rates")
+        check_raw_links(draft.raw, "rates")
     except InputError as error:
         answers.say("irregular", f"{error.problem} Kept as in the file.")
         unusual = True
     cabled = fabric is None or bool(fabric.switches)
-    spec, hosts = build(Path(found[0].place).stem or "imported", raw, answers, cabled=cabled)
+    spec, hosts = build(Path(first.place).stem or "imported", draft, cabled=cabled)
     answers.say_unused()
+    domains = {label: list(own) for label, own in draft.domains.items()}
     return Imported(spec, tuple(found), domains, hosts, tuple(answers.remarks), unusual)
 
 
-def _add_all(
-    draft: Draft, first: Found, fabric: FabricFound | None, nodes: Mapping[str, NodeFound]
-) -> dict[str, list[str]]:
-    """Add what files describe, and return the hosts of each domain."""
-    answers = draft.answers
-    if isinstance(first, GraphFound):
-        domains = _add_graph(draft, first)
-    else:
-        domains = {host: [host] for host in nodes}
-        if fabric is not None:
-            domains = domains_of(fabric, nodes, answers)
-        gpus = sum(node.gpu_count for node in nodes.values())
-        if gpus > GPUS:
-            raise InputError(
-                f"{first.place}: {plural(len(nodes), 'host')} with {gpus:,} GPUs; at most {GPUS:,} are imported. "
-                f"Name those that have GPUs with {input_name('hosts')}, or write the cluster as a YAML of parts."
-            )
-        for label, hosts in domains.items():
-            add_domain(draft, label, {host: nodes[host] for host in hosts})
-    if isinstance(first, NodeFound) and fabric is None:
-        _note_lone_host(first, answers)
+def _add_hosts(draft: Draft, place: str, nodes: Mapping[str, NodeFound], fabric: FabricFound | None) -> None:
+    """Add hosts by their domains, and put them in racks."""
+    gpus = sum(node.gpu_count for node in nodes.values())
+    if gpus > GPUS:
+        raise InputError(
+            f"{place}: {plural(len(nodes), 'host')} with {gpus:,} GPUs; at most {GPUS:,} are imported. Name those "
+            f"that have GPUs with {input_name('hosts')}, or write the cluster as a YAML of parts."
+        )
+    domains = {host: [host] for host in nodes}
     if fabric is not None:
-        for name, level in fabric.switches.items():
-            draft.node(name, switch_kind(level), rail=fabric.switch_rails.get(name))
-        if tops := _tops(fabric):
-            answers.join_leaves(len(tops))
+        domains = domains_of(fabric, nodes, draft.answers)
+    for label, hosts in domains.items():
+        add_domain(draft, label, {host: nodes[host] for host in hosts})
     _put_in_racks(draft)
-    if fabric is not None:
-        add_nics(draft, fabric, nodes)
-        _add_trunks(draft, _reached(draft, fabric))
-        if not fabric.switches and len(domains) > 1:
-            _take_design(answers)
-    return domains
+
+
+def _add_fabric(draft: Draft, fabric: FabricFound, nodes: Mapping[str, NodeFound]) -> None:
+    """Add switches, NICs and the links between switches; else the domains are connected as in the named system."""
+    answers = draft.answers
+    for name, level in fabric.switches.items():
+        draft.node(name, switch_kind(level), rail=fabric.switch_rails.get(name))
+    if tops := _tops(fabric):
+        answers.join_leaves(len(tops))
+    add_nics(draft, fabric, nodes)
+    _add_trunks(draft, _reached(draft, fabric))
+    if fabric.switches or len(draft.domains) < 2:
+        return
+    if answers.design is not None:
+        line = f"Fabric between domains: {answers.design.kind} with {answers.nic.name}, as in catalog system"
+        answers.say("assumed", f"{line} {answers.name}.")
+    elif answers.named:
+        systems = ", ".join(one.part for one in answers.systems) or "of the catalog"
+        file = "the fabric's file too (Slurm tree, ibnetdiscover, ...)"
+        answers.ask("how its domains are connected", f"{file} or {input_name('gpu')} SYSTEM ({systems})")
 
 
 def _reached(draft: Draft, fabric: FabricFound) -> FabricFound:
@@ -148,38 +156,24 @@ def _reached(draft: Draft, fabric: FabricFound) -> FabricFound:
     )
 
 
-def _take_design(answers: Answers) -> None:
-    """Say that domains are connected as in the named system, as no file names switches; ask for it."""
-    if answers.design is not None:
-        line = f"Fabric between domains: {answers.design.kind}, as in catalog system {answers.name}."
-        answers.say("assumed", line)
-        _ = answers.nic
-    elif answers.named:
-        systems = ", ".join(one.part for one in answers.systems) or "of the catalog"
-        file = "the fabric's file too (Slurm tree, ibnetdiscover, ...)"
-        answers.ask("how its domains are connected", f"{file} or {input_name('gpu')} SYSTEM ({systems})")
-
-
 def _note_lone_host(node: NodeFound, answers: Answers) -> None:
     """Say what the dump of one host leaves out of the cluster that it is part of."""
     system, gpus, place = answers.system, node.gpu_count, node.place
     if system is not None and system.gpus > max(system.gpus_per_node, gpus) and node.hidden:
+        whole = f"{place}: {gpus} GPUs of a domain that in {system.part} has {system.gpus}"
         answers.say(
-            "irregular",
-            f"{place}: {gpus} GPUs of a domain that in {system.part} has {system.gpus}: the other hosts are not "
-            "in this file; add a Slurm block file or the fabric's.",
+            "irregular", f"{whole}; add a Slurm block file or the fabric's, which have the other hosts."
         )
     elif node.beyond and system is None:
         line = f"{place}: its links go to switches that may connect other hosts not shown in this file."
         answers.say("irregular", line)
     if not node.gpus:
-        line = f"{place}: 0 GPUs; {node.devices} PCI devices are assumed to be GPUs, with links from the catalog."
-        answers.say("irregular", line)
+        devices = f"{place}: 0 GPUs; {node.devices} PCI devices"
+        answers.say("irregular", f"{devices} are assumed to be GPUs, with links from the catalog.")
     if node.nics:
+        left = f"{place}: {plural(len(node.nics), 'NIC port')} without a cable in this file, left out"
         answers.say(
-            "unused",
-            f"{place}: {plural(len(node.nics), 'NIC port')} without a cable in this file, left out; add the fabric's "
-            "file (Slurm topology, ibnetdiscover, ...) to join them.",
+            "unused", f"{left}; add the fabric's file (Slurm topology, ibnetdiscover, ...) to join them."
         )
 
 
@@ -189,11 +183,7 @@ def _put_in_racks(draft: Draft) -> None:
     if system is None or system.gpus == system.gpus_per_node:
         return
     per_rack = system.gpus_per_node * system.nodes_in_rack
-    by_host: dict[str | None, dict[str | None, list[RawNode]]] = defaultdict(lambda: defaultdict(list))
-    for node in draft.nodes.values():
-        if node.kind == "gpu":
-            by_host[node.domain][node.node].append(node)
-    for domain, hosts in by_host.items():
+    for domain, hosts in draft.domains.items():
         before = 0
         for members in hosts.values() if len(hosts) > 1 else ():
             rack = f"{domain}.r{before // per_rack}"
@@ -267,19 +257,16 @@ def _tops(fabric: FabricFound) -> list[str]:
     return tops
 
 
-def _add_graph(draft: Draft, graph: GraphFound) -> dict[str, list[str]]:
-    """Add the nodes and links of a file that has them all, and return the hosts of each domain.
+def _add_graph(draft: Draft, graph: GraphFound) -> None:
+    """Add the nodes and links of a file that has them all.
 
     A link between GPUs and switch chips that runs at the catalog's rate for them is the catalog's.
     """
     own = {one.fabric.link_bytes_per_s.value: one.fabric for one in systems_of(draft.answers.gpu.name)}
     kinds = {name: kind for name, kind, _, _ in graph.nodes}
-    domains: dict[str, dict[str, None]] = defaultdict(dict)
     per: Counter[str] = Counter()
     for name, kind, domain, host in graph.nodes:
         draft.node(name, kind, domain, host)
-        if kind == "gpu" and domain is not None and host is not None:
-            domains[domain][host] = None
     for a, b, count, rate in graph.links:
         ends = {kinds[a], kinds[b]}
         scale_up = ends <= set(SCALE_UP_KINDS)
@@ -293,7 +280,6 @@ def _add_graph(draft: Draft, graph: GraphFound) -> dict[str, list[str]]:
         per.update({end: count * rate.value for end in (a, b) if scale_up and kinds[end] == "gpu"})
     check_rate(graph.place, commonest(per.values()) or 0.0, draft.answers)
     _note_gpus_without_nic(draft, graph, kinds)
-    return {label: list(hosts) for label, hosts in domains.items()}
 
 
 def _note_gpus_without_nic(draft: Draft, graph: GraphFound, kinds: Mapping[str, str]) -> None:

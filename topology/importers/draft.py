@@ -47,6 +47,15 @@ class Draft:
             self.links[pair] = (old, count + before)
 
     @property
+    def domains(self) -> dict[str, dict[str, list[RawNode]]]:
+        """The GPUs of each host of each domain, in order."""
+        domains: dict[str, dict[str, list[RawNode]]] = {}
+        for node in self.nodes.values():
+            if node.kind == "gpu":
+                domains.setdefault(node.domain or "", {}).setdefault(node.node or "", []).append(node)
+        return domains
+
+    @property
     def raw(self) -> RawTopology:
         """The graph; rejected if a rate implies more links between two parts than supported."""
         for (a, b), (_, count) in self.links.items():

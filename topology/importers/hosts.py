@@ -120,10 +120,9 @@ def _check_groups(node: NodeFound, answers: Answers) -> None:
             "host's `nvidia-smi topo -m`, or a CSV of links that includes those between the switches."
         )
     if not node.links and wanted:
+        line = f"{node.place}: no GPU has a scale-up link, {answers.gpu.name} has {wanted} in the catalog: using PCIe"
         answers.say(
-            "irregular",
-            f"{node.place}: no GPU has a scale-up link, {answers.gpu.name} has {wanted} in the catalog: "
-            "using PCIe only, as in the file; a virtual machine or container may hide the links.",
+            "irregular", f"{line} only, as in the file; a virtual machine or container may hide the links."
         )
     elif several:
         line = f"{node.place}: {len(node.groups)} groups of GPUs are connected only by PCIe: {groups}."

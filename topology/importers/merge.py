@@ -174,11 +174,8 @@ def _same_hosts(base: FabricFound, other: FabricFound, answers: Answers) -> None
                 f"{has.hosts[lone[0]]}: host {lone[0]} is not in {lacks.place}{rest}.{_like(lone[0], lacks)}"
             )
     if only_other:
-        answers.say(
-            "irregular",
-            f"{other.place}: {listed(only_other, 6)} are not named in {base.place}, which has "
-            f"{len(unnamed)} hosts without a name.",
-        )
+        named = f"{base.place}, which has {len(unnamed)} hosts without a name"
+        answers.say("irregular", f"{other.place}: {listed(only_other, 6)} are not named in {named}.")
 
 
 def _with_unnamed(base: FabricFound, named: Mapping[str, str]) -> dict[str, str]:

@@ -188,36 +188,31 @@ def _unit(graph: _Graph, answers: Answers) -> DomainSpec | None:
     if not seen or link is None:
         return None
     (direct, counts, size), _ = seen.most_common(1)[0]
-    system, per_node, fabric = answers.system, graph.per_node, link.fabric
-    alike_system = system is not None and system.gpus_per_node == per_node
-    if (
-        system is not None
-        and alike_system
-        and answers.name is not None
-        and rate_of(system.fabric) == rate_of(fabric)
-    ):
-        chips = system.links_per_switch if isinstance(system, SwitchDomain) else ()
-        own = (
-            (system.links_per_neighbour,)
-            if isinstance(system, MeshDomain)
-            else tuple(sorted(chips, reverse=True))
-        )
-        if counts == own and direct == isinstance(system, MeshDomain):
-            return replace(system, gpus=size)
-    rate = format_quantity(fabric.link_bytes_per_s.value, "byte/s")
+    system = answers.system if answers.system and answers.system.gpus_per_node == graph.per_node else None
+    rate = format_quantity(link.fabric.link_bytes_per_s.value, "byte/s")
     known: dict[str, Any] = {
         "part": "custom",
         "title": f"domain of {size} {answers.gpu.title}",
         "status": "user",
         "gpu": answers.gpu,
         "gpus": size,
-        "gpus_per_node": per_node,
-        "fabric": replace(fabric, name=f"scale-up {rate}"),
-        "nodes_per_rack": system.nodes_per_rack if system is not None and alike_system else None,
+        "gpus_per_node": graph.per_node,
+        "fabric": replace(link.fabric, name=f"scale-up {rate}"),
+        "nodes_per_rack": None if system is None else system.nodes_per_rack,
     }
     if direct:
-        return MeshDomain(**known, links_per_neighbour=counts[0])
-    return SwitchDomain(**known, links_per_switch=counts)
+        custom: DomainSpec = MeshDomain(**known, links_per_neighbour=counts[0])
+    else:
+        custom = SwitchDomain(**known, links_per_switch=counts)
+    is_named = system is not None and answers.name is not None and _links(system) == _links(custom)
+    return replace(system, gpus=size) if system is not None and is_named else custom
+
+
+def _links(domain: DomainSpec) -> tuple[object, ...]:
+    """Return what tells the links of a mesh or of switch chips from others."""
+    counts = domain.links_per_neighbour if isinstance(domain, MeshDomain) else 0
+    chips = sorted(domain.links_per_switch) if isinstance(domain, SwitchDomain) else []
+    return domain.structure, counts, chips, rate_of(domain.fabric)
 
 
 def _fabric(graph: _Graph) -> _Shape | None:

@@ -160,21 +160,18 @@ def _note_lone_host(node: NodeFound, answers: Answers) -> None:
     """Say what the dump of one host leaves out of the cluster that it is part of."""
     system, gpus, place = answers.system, node.gpu_count, node.place
     if system is not None and system.gpus > max(system.gpus_per_node, gpus) and node.hidden:
-        whole = f"{place}: {gpus} GPUs of a domain that in {system.part} has {system.gpus}"
-        answers.say(
-            "irregular", f"{whole}; add a Slurm block file or the fabric's, which have the other hosts."
-        )
+        line = f"{place}: {gpus} GPUs of a domain that in {system.part} has {system.gpus}; add the file of blocks."
+        answers.say("irregular", line)
     elif node.beyond and system is None:
         line = f"{place}: its links go to switches that may connect other hosts not shown in this file."
         answers.say("irregular", line)
     if not node.gpus:
-        devices = f"{place}: 0 GPUs; {node.devices} PCI devices"
-        answers.say("irregular", f"{devices} are assumed to be GPUs, with links from the catalog.")
+        line = f"{place}: 0 GPUs; {node.devices} PCI devices are assumed to be GPUs, with links from the catalog."
+        answers.say("irregular", line)
     if node.nics:
-        left = f"{place}: {plural(len(node.nics), 'NIC port')} without a cable in this file, left out"
-        answers.say(
-            "unused", f"{left}; add the fabric's file (Slurm topology, ibnetdiscover, ...) to join them."
-        )
+        ports = plural(len(node.nics), "NIC port")
+        line = f"{place}: {ports} without a cable in this file, left out; add the fabric's file to join them."
+        answers.say("unused", line)
 
 
 def _put_in_racks(draft: Draft) -> None:

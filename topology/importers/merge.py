@@ -33,10 +33,8 @@ def merged(found: Sequence[Found], answers: Answers) -> tuple[FabricFound | None
     dumps = [one for one in found if isinstance(one, NodeFound)]
     fabrics = [one for one in found if isinstance(one, FabricFound)]
     if len(dumps) > 1 and not fabrics:
-        raise InputError(
-            f"{dumps[0].place} and {dumps[1].place}: two nodes, but no file shows how they are connected; "
-            "add the fabric's (Slurm topology, ibnetdiscover, ...)."
-        )
+        both = f"{dumps[0].place} and {dumps[1].place}: two nodes, but no file shows how they are connected"
+        raise InputError(f"{both}; add the fabric's (Slurm topology, ibnetdiscover, ...).")
     fabric = _one_fabric(fabrics, answers) if fabrics else None
     nodes = {dump.hosts[0] if dump.hosts else "node0": dump for dump in dumps}
     if fabric is not None and dumps:
@@ -51,16 +49,13 @@ def _one_fabric(fabrics: Sequence[FabricFound], answers: Answers) -> FabricFound
     """Return one fabric of several files, with the hosts that have GPUs alone."""
     switched = [one for one in fabrics if one.switches]
     if len(switched) > 1:
-        raise InputError(
-            f"{switched[0].place} and {switched[1].place}: both describe switches, but their names cannot "
-            "be matched; give only one."
-        )
+        both = f"{switched[0].place} and {switched[1].place}: both describe switches"
+        raise InputError(f"{both}, but their names cannot be matched; give only one.")
     base = switched[0] if switched else fabrics[0]
     for other in [one for one in fabrics if one is not base]:
         if base.domains and other.domains and base.domains != other.domains:
-            raise InputError(
-                f"{base.place} and {other.place}: both name domains of hosts but differ; give only one."
-            )
+            both = f"{base.place} and {other.place}: both name domains of hosts"
+            raise InputError(f"{both} but differ; give only one.")
         _same_hosts(base, other, answers)
         source = base if base.domains else other
         base = replace(
@@ -82,24 +77,13 @@ def _only(fabric: FabricFound, text: str, answers: Answers) -> FabricFound:
     answers.say("option", f"Hosts with GPUs: {text} ({called('hosts')}).")
     if others := [host for host in fabric.hosts if host not in hosts]:
         answers.say("unused", f"{fabric.place}: {listed(others)}: not among the hosts with GPUs; left out.")
-
     return _with_hosts(fabric, hosts)
 
 
 def _with_hosts(fabric: FabricFound, hosts: Collection[str]) -> FabricFound:
     """Return the fabric with some hosts alone."""
-
-    def kept(table: Mapping[str, str]) -> dict[str, str]:
-        return {host: value for host, value in table.items() if host in hosts}
-
-    return replace(
-        fabric,
-        hosts=kept(fabric.hosts),
-        ports=tuple(port for port in fabric.ports if port.host in hosts),
-        domains=kept(fabric.domains),
-        subdomains=kept(fabric.subdomains),
-        pods=kept(fabric.pods),
-    )
+    kept = {host: place for host, place in fabric.hosts.items() if host in hosts}
+    return replace(fabric, hosts=kept, ports=tuple(port for port in fabric.ports if port.host in kept))
 
 
 def _without_storage(fabric: FabricFound, answers: Answers) -> FabricFound:
@@ -134,12 +118,11 @@ def _without_storage(fabric: FabricFound, answers: Answers) -> FabricFound:
 
 def _numbered(fabric: FabricFound, gpus: int) -> FabricFound:
     """Return the fabric with rails numbered over the NICs that are left, where its own do not go evenly to GPUs."""
-    used = sorted({port.rail for port in fabric.ports if port.rail is not None})
-    if not fabric.rails % gpus or not used:
+    if not fabric.rails or not (fabric.rails % gpus and gpus % fabric.rails):
         return fabric
-    ports = (
-        replace(port, rail=None if port.rail is None else used.index(port.rail)) for port in fabric.ports
-    )
+    used = sorted({port.rail for port in fabric.ports if port.rail is not None})
+    ranks = {rail: rank for rank, rail in enumerate(used)}
+    ports = (replace(port, rail=None if port.rail is None else ranks[port.rail]) for port in fabric.ports)
     return replace(fabric, ports=tuple(ports), rails=len(used))
 
 
@@ -212,10 +195,9 @@ def _dumps_of_hosts(
         if not hosts:
             general.append(node)
     if len(general) > 1:
-        raise InputError(
-            f"{general[0].place} and {general[1].place}: it is unclear which hosts they describe; write HOSTS=FILE, "
-            f"like {next(iter(fabric.hosts))}={general[0].place}."
-        )
+        both = f"{general[0].place} and {general[1].place}: it is unclear which hosts they describe"
+        example = f"{next(iter(fabric.hosts))}={general[0].place}"
+        raise InputError(f"{both}; write HOSTS=FILE, like {example}.")
     if (lacking := [host for host in fabric.hosts if host not in own]) and not general:
         first = lacking[0]
         raise InputError(

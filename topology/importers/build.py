@@ -39,8 +39,8 @@ _ABSENT = "(absent)"
 _ABOVE = {"gpu": "leaf", "leaf": "spine", "spine": "core"}
 
 
-def build(name: str, draft: Draft, *, cabled: bool) -> tuple[ClusterSpec, tuple[str, ...]]:
-    """Return the specification of a cluster, and the hosts of a regular form in its order.
+def build(name: str, draft: Draft, raw: RawTopology, *, cabled: bool) -> tuple[ClusterSpec, tuple[str, ...]]:
+    """Return the specification of a cluster, ``raw`` its graph, and the hosts of a regular form in its order.
 
     ``cabled`` is unset where no file says how domains are connected, which then are as in the named system.
 
@@ -49,7 +49,7 @@ def build(name: str, draft: Draft, *, cabled: bool) -> tuple[ClusterSpec, tuple[
     InputError
         If its GPUs are not all connected, or its hosts differ where nothing says how they are cabled.
     """
-    raw, answers = draft.raw, draft.answers
+    answers = draft.answers
     by_design = not cabled and len(draft.domains) > 1
     try:
         short = _regular(name, draft, raw)

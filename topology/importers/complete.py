@@ -87,14 +87,14 @@ def complete(found: Sequence[Found], options: ImportOptions) -> Imported:
         answers.refuse()  # what is missing may be why
         raise
     answers.refuse()
-    unusual = False
+    raw, unusual = draft.raw, False
     try:
-        check_raw_links(draft.raw, "rates")
+        check_raw_links(raw, "rates")
     except InputError as error:
         answers.say("irregular", f"{error.problem} Kept as in the file.")
         unusual = True
     cabled = fabric is None or bool(fabric.switches)
-    spec, hosts = build(Path(first.place).stem or "imported", draft, cabled=cabled)
+    spec, hosts = build(Path(first.place).stem or "imported", draft, raw, cabled=cabled)
     answers.say_unused()
     domains = {label: list(own) for label, own in draft.domains.items()}
     return Imported(spec, tuple(found), domains, hosts, tuple(answers.remarks), unusual)

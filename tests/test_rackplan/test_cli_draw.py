@@ -63,7 +63,7 @@ def test_an_import_says_what_was_read_given_assumed_and_not_used(run: Run, tmp_p
     done = run("import", "topo.txt", "--gpu", "h100-sxm", "--pcie", "64 GB/s", "-o", "c.yaml", "--json")
     (read,) = done.data["read"]
     assert (read["name"], read["file_kind"]) == ("topo.txt", "topo-m")
-    assert read["file_content"] == "2 GPUs, 18 scale-up links, 1 NIC port, 1 socket"
+    assert read["file_content"] == "2 GPUs, 18 scale-up links, 1 NIC port"
     rows = [(row["remark_kind"], row["assumption"]) for row in done.data["taken"]]
     rows += [(row["remark_kind"], row["anomaly"]) for row in done.data["anomalies"]]
     assert [kind for kind, _ in rows] == ["option", "assumed", "not used", "not used"]

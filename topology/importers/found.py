@@ -94,13 +94,13 @@ class NodeFound(Found):
 
     def counts(self) -> dict[str, int]:
         """Return how many there are of each kind of part."""
-        links = sum(count for _, _, count in self.links)
-        parts = {
+        links, chips = sum(count for _, _, count in self.links), 0 if self.hidden else len(self.chips)
+        return {
             "GPU": self.gpu_count,
             "scale-up link": links,
-            "switch chip": len(self.chips) * (not self.hidden),
+            "switch chip": chips,
+            "NIC port": len(self.nics),
         }
-        return parts | {"NIC port": len(self.nics), "socket": len(set(self.sockets))}
 
     @cached_property
     def links_of_gpus(self) -> dict[str, int]:

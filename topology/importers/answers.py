@@ -73,9 +73,8 @@ class Answers:
         self.several = len(found) > 1
         self.remarks: dict[Remark, None] = {}
         self._asked: dict[str, str] = {}
-        self._link_rates = [
-            file.link_rate for file in found if isinstance(file, NodeFound) and file.link_rate
-        ]
+        rates = (file.link_rate for file in found if isinstance(file, NodeFound))
+        self._link_rate = commonest(rate for rate in rates if rate is not None)
         self.infiniband = any(isinstance(file, FabricFound) and file.infiniband for file in found)
         fabrics = [load_fabric(fabric_called(name)) for name in options.fabrics]
         self.inner = next((fabric for fabric in fabrics if fabric.kind not in _SCALE_OUT), None)
@@ -144,7 +143,7 @@ class Answers:
             self.ask("the GPU type (and so the link rates)", f"{input_name('gpu')} NAME{among} {example}")
             return
         self.say(kind, f"GPU type: {self.gpu.name} ({source}).")
-        fitting = [one for one in self.systems if wanted in (None, one.gpus_per_node)]
+        fitting = [domain for domain in self.systems if wanted in (None, domain.gpus_per_node)]
         self.system = fitting[0] if len(fitting) == 1 else None
         if self.name is not None:
             self.design = find_scale_out(self.name)
@@ -180,6 +179,11 @@ class Answers:
         """The systems of the catalog that its GPUs can be in: the named one alone, else all that have them."""
         return (load_domain(self.name),) if self.name else systems_of(self.gpu.name)
 
+    @property
+    def system_names(self) -> str:
+        """Names of those, with commas."""
+        return ", ".join(domain.part for domain in self.systems)
+
     @cached_property
     def per_node(self) -> int:
         """GPUs under one host: as the user says, else those of the one system of this GPU."""
@@ -195,8 +199,8 @@ class Answers:
     @cached_property
     def scale_up(self) -> FabricSpec:
         """One scale-up link: of the fabric that the user named, else the catalog's, else as a dump has it."""
-        found = commonest(self._link_rates)
-        fabrics = {one.fabric.name: one.fabric for one in self.systems}
+        found = self._link_rate
+        fabrics = {domain.fabric.name: domain.fabric for domain in self.systems}
         known = next(iter(fabrics.values())) if len(fabrics) == 1 else None
         stated = f" ({found.source}: {found.text})" if found is not None else ""
         source = f"that of {self.gpu.name} in the catalog{stated}"

@@ -113,11 +113,11 @@ class _Graph:
         self.inside: dict[str, dict[str, RawLink]] = {name: {} for name in self.kinds}
         self.above: dict[str, dict[str, RawLink]] = {name: {} for name in self.kinds}
         for link in raw.links:
-            for one, other in (link.between, link.between[::-1]):
-                if self.kinds[one] == "gpu" and self.kinds[other] in SCALE_UP_KINDS:
-                    self.inside[one][other] = link
-                elif _ABOVE.get(self.kinds[one]) == self.kinds[other]:
-                    self.above[one][other] = link
+            for name, other in (link.between, link.between[::-1]):
+                if self.kinds[name] == "gpu" and self.kinds[other] in SCALE_UP_KINDS:
+                    self.inside[name][other] = link
+                elif _ABOVE.get(self.kinds[name]) == self.kinds[other]:
+                    self.above[name][other] = link
 
     def of_kind(self, kind: str) -> list[str]:
         """Return the nodes of a kind."""
@@ -129,9 +129,9 @@ class _Graph:
 
     def uplinks(self, switches: Iterable[str], nic: RawLink) -> float | None:
         """Return how many links like a NIC's most switches have up: those of other rates count by their rate."""
-        one = nic.fabric.link_bytes_per_s.value
+        rate = nic.fabric.link_bytes_per_s.value
         return commonest(
-            round(sum(bytes_per_s(link) / one for link in own.values()), 6)
+            round(sum(bytes_per_s(link) / rate for link in own.values()), 6)
             for name in switches
             if (own := self.above[name])
         )

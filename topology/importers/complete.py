@@ -131,7 +131,7 @@ def _add_fabric(draft: Draft, fabric: FabricFound, nodes: Mapping[str, NodeFound
         line = f"Fabric between domains: {answers.design.kind} with {answers.nic.name}, as in catalog system"
         answers.say("assumed", f"{line} {answers.name}.")
     elif answers.named:
-        systems = ", ".join(one.part for one in answers.systems) or "of the catalog"
+        systems = answers.system_names or "of the catalog"
         file = "the fabric's file too (Slurm tree, ibnetdiscover, ...)"
         answers.ask("how its domains are connected", f"{file} or {input_name('gpu')} SYSTEM ({systems})")
 
@@ -212,12 +212,12 @@ def _sized_trunks(draft: Draft, fabric: FabricFound, trunks: list[TrunkFound]) -
     """Size uplinks from the rate below a switch: over the oversubscription at leaves, in full above them."""
     ratio = draft.answers.oversubscription
     down: dict[str, float] = defaultdict(float)
-    one: dict[str, FabricSpec] = {}
+    beside: dict[str, FabricSpec] = {}
     for pair, (link, count) in draft.links.items():
         for end in pair:
             if end in fabric.switches:
                 down[end] += count * link.link_bytes_per_s.value
-                one[end] = link
+                beside[end] = link
     above: dict[str, list[str]] = defaultdict(list)
     for trunk in trunks:
         lower, upper = sorted(trunk.ends, key=lambda name: fabric.switches[name])
@@ -227,10 +227,10 @@ def _sized_trunks(draft: Draft, fabric: FabricFound, trunks: list[TrunkFound]) -
         text = format_quantity(share, "byte/s", 12)
         figure = Figure(share, "byte/s", Evidence.DERIVED, "downlinks over the oversubscription", text)
         for upper in above[name] if share > 0 else ():
-            uplink, count = _links_of(draft, figure, one.get(name))
+            uplink, count = _links_of(draft, figure, beside.get(name))
             draft.link(name, upper, uplink, count)
             down[upper] += share
-            one.setdefault(upper, uplink)
+            beside.setdefault(upper, uplink)
 
 
 def _links_of(draft: Draft, rate: Figure, below: FabricSpec | None) -> tuple[FabricSpec, int]:
@@ -259,7 +259,8 @@ def _add_graph(draft: Draft, graph: GraphFound) -> None:
 
     A link between GPUs and switch chips that runs at the catalog's rate for them is the catalog's.
     """
-    own = {one.fabric.link_bytes_per_s.value: one.fabric for one in systems_of(draft.answers.gpu.name)}
+    fabrics = (domain.fabric for domain in systems_of(draft.answers.gpu.name))
+    catalog = {fabric.link_bytes_per_s.value: fabric for fabric in fabrics}
     kinds = {name: kind for name, kind, _, _ in graph.nodes}
     per: Counter[str] = Counter()
     for name, kind, domain, host in graph.nodes:
@@ -267,8 +268,8 @@ def _add_graph(draft: Draft, graph: GraphFound) -> None:
     for a, b, count, rate in graph.links:
         ends = {kinds[a], kinds[b]}
         scale_up = ends <= set(SCALE_UP_KINDS)
-        if scale_up and rate.value in own:
-            fabric = own[rate.value]
+        if scale_up and rate.value in catalog:
+            fabric = catalog[rate.value]
         elif scale_up or ends & set(INSIDE_KINDS):
             fabric = inner_fabric("scale-up" if scale_up else "pcie", rate, scale_up=scale_up)
         else:
@@ -284,7 +285,7 @@ def _note_gpus_without_nic(draft: Draft, graph: GraphFound, kinds: Mapping[str, 
     inside = {"gpu", *INSIDE_KINDS, "nic"}
     ends = [(a, b) for a, b, _, _ in graph.links]
     joins = [(a, b) for a, b in ends if {kinds[a], kinds[b]} <= inside and {kinds[a], kinds[b]} != {"gpu"}]
-    leaving = {end for pair in ends for end in pair if {kinds[one] for one in pair} & set(SCALE_OUT_KINDS)}
+    leaving = {end for pair in ends for end in pair if {kinds[a] for a in pair} & set(SCALE_OUT_KINDS)}
     without = [part for part in groups_of(kinds, joins) if not leaving & set(part)]
     lone = [name for part in without for name in part if kinds[name] == "gpu"]
     if leaving and lone:

@@ -45,12 +45,9 @@ def usual_host(answers: Answers, gpus: int) -> NodeFound:
         to_chips = tuple((name, "switch", system.links_per_gpu) for name in names)
         return NodeFound(names, ("switch",), to_chips, hidden=True, beyond=False, link_kind="", nics=())
     if system is None and answers.named:
-        systems = ", ".join(one.part for one in answers.systems)
-        option = (
-            f"{input_name('gpu')} SYSTEM ({systems})"
-            if systems
-            else "a node's `nvidia-smi topo -m` or NCCL XML too"
-        )
+        option = "a node's `nvidia-smi topo -m` or NCCL XML too"
+        if systems := answers.system_names:
+            option = f"{input_name('gpu')} SYSTEM ({systems})"
         answers.ask("how the GPUs of a node are connected", option)
     elif system is not None and not (isinstance(system, MeshDomain) and system.gpus == gpus):
         what = f"{system.part} is a {system.structure} of {system.gpus} GPUs"
@@ -58,8 +55,8 @@ def usual_host(answers: Answers, gpus: int) -> NodeFound:
             f"{what}, which hosts of an imported fabric cannot have; use it by name, like {system.part}@N."
         )
         raise InputError(problem, field="gpu", value=answers.options.gpu)
-    each = system.links_per_neighbour if isinstance(system, MeshDomain) else 1
-    links = tuple((a, b, each) for a, b in combinations(names, 2))
+    count = system.links_per_neighbour if isinstance(system, MeshDomain) else 1
+    links = tuple((a, b, count) for a, b in combinations(names, 2))
     return NodeFound(names, (), links, hidden=False, beyond=False, link_kind="", nics=())
 
 
@@ -85,16 +82,17 @@ def checked_host(node: NodeFound, host: str, answers: Answers) -> NodeFound:
     per = node.links_of_gpus
     fitted = list(links_of(node.gpus, (*node.links, *node.down)).values())
     if node.hidden and not node.beyond and node.kind == "topo-m":
-        every, bundle, others = system.links_per_gpu if system else 0, max(per.values()), len(per) - 1
-        if set(per.values()) == {bundle} and bundle != every == bundle * others:
+        whole, bundle, others = system.links_per_gpu if system else 0, max(per.values()), len(per) - 1
+        if set(per.values()) == {bundle} and bundle != whole == bundle * others:
             links = tuple((a, b, bundle) for a, b in combinations(node.gpus, 2))
             return replace(node, chips=(), links=links, hidden=False)
     count = max(set(fitted) - {0}, key=fitted.count, default=0)
     if known := _comparable(answers) if count else []:
         to_peers = any(a in per and b in per for a, b, _ in node.links)
-        meshed = [one for one in known if isinstance(one, MeshDomain)]
-        can = [one.links_per_neighbour * (len(fitted) - 1) if to_peers else 0 for one in meshed]
-        can += [one.links_per_gpu for one in known if one.structure != "mesh" and not one.links_bundled]
+        meshes = [domain for domain in known if isinstance(domain, MeshDomain)]
+        can = [mesh.links_per_neighbour * (len(fitted) - 1) if to_peers else 0 for mesh in meshes]
+        counted = [domain for domain in known if domain.structure != "mesh" and not domain.links_bundled]
+        can += [domain.links_per_gpu for domain in counted]
         if can and count not in can:
             _refuse_links(node.place, f"{count} scale-up links", f"{can[0]}", answers)
     if node.link_rate is not None and answers.inner is None:
@@ -113,7 +111,7 @@ def _check_groups(node: NodeFound, answers: Answers) -> None:
     """Say what is odd about GPUs that scale-up links do not join; refuse those that hang on separate switches."""
     groups = "; ".join(listed(group, 4) for group in node.groups)
     several = sum(len(group) > 1 for group in node.groups) > 1
-    wanted = max((one.links_per_gpu for one in answers.systems), default=0)
+    wanted = max((domain.links_per_gpu for domain in answers.systems), default=0)
     if node.chips and several:
         raise InputError(
             f"{node.place}: GPUs on separate switches that the file does not connect: {groups}. Give the "
@@ -131,7 +129,7 @@ def _check_groups(node: NodeFound, answers: Answers) -> None:
 
 def check_rate(place: str, bytes_per_s: float, answers: Answers) -> None:
     """Reject a file whose GPUs have scale-up links of another rate (of all links together) than the catalog's."""
-    rates = [one.scale_up_bytes_per_s for one in _comparable(answers)]
+    rates = [domain.scale_up_bytes_per_s for domain in _comparable(answers)]
     if bytes_per_s and rates and all(abs(bytes_per_s / rate - 1) > _RATE_MARGIN for rate in rates):
         has, own = (f"{format_quantity(rate, 'byte/s')} each way" for rate in (bytes_per_s, rates[0]))
         _refuse_links(place, f"{has} of scale-up links", own, answers)
@@ -139,9 +137,8 @@ def check_rate(place: str, bytes_per_s: float, answers: Answers) -> None:
 
 def _comparable(answers: Answers) -> list[DomainSpec]:
     """Return the systems that its GPUs can be in whose links are those of every GPU."""
-    return [
-        one for one in answers.systems if not isinstance(one, TorusDomain) and one.scale_up_bytes_per_s > 0
-    ]
+    domains = (domain for domain in answers.systems if not isinstance(domain, TorusDomain))
+    return [domain for domain in domains if domain.scale_up_bytes_per_s > 0]
 
 
 def _refuse_links(place: str, has: str, own: str, answers: Answers) -> None:
@@ -177,8 +174,8 @@ def _add_chips(draft: Draft, label: str, gpus: dict[str, int], fabric: FabricSpe
     chips = system.links_per_switch if isinstance(system, SwitchDomain) else ()
     if system is not None and chips and set(gpus.values()) <= {0, sum(chips)}:
         names = [f"{label}.s{i}" for i in range(len(chips))]
-        each = "/".join(map(str, chips[:1] if len(set(chips)) == 1 else chips))
-        line = f"{len(chips)} switch chips, {each} links of each GPU: catalog system {system.part}."
+        counts = "/".join(map(str, chips[:1] if len(set(chips)) == 1 else chips))
+        line = f"{len(chips)} switch chips, {counts} links of each GPU: catalog system {system.part}."
     else:
         names, chips = [f"{label}.switch"], ()
         line = "The files do not distinguish the switch chips of a domain, so one represents all of them."
@@ -192,9 +189,8 @@ def _add_chips(draft: Draft, label: str, gpus: dict[str, int], fabric: FabricSpe
 
 def _add_pcie(draft: Draft, host: str, node: NodeFound) -> None:
     """Join the GPUs of a host over PCIe: their switches, and one `host` node a socket."""
-    sockets = [
-        draft.node(socket_id(host, node, one), "host", host=host) for one in dict.fromkeys(node.sockets)
-    ]
+    names = dict.fromkeys(socket_id(host, node, socket) for socket in node.sockets)
+    sockets = [draft.node(name, "host", host=host) for name in names]
     chains = node.switches or ((),) * len(node.gpus)
     for number, (chain, socket) in enumerate(zip(chains, node.sockets, strict=True)):
         link = pcie_link(draft, node, number)

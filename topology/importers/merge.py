@@ -27,11 +27,11 @@ def merged(found: Sequence[Found], answers: Answers) -> tuple[FabricFound | None
     InputError
         If files contradict each other, or nothing says what a file is of.
     """
-    if len(found) > 1 and (graph := next((one for one in found if isinstance(one, GraphFound)), None)):
-        other = next(one for one in found if one is not graph)
+    if len(found) > 1 and (graph := next((file for file in found if isinstance(file, GraphFound)), None)):
+        other = next(file for file in found if file is not graph)
         raise InputError(f"{graph.place}: describes a whole cluster, so {other.place} cannot be added to it.")
-    dumps = [one for one in found if isinstance(one, NodeFound)]
-    fabrics = [one for one in found if isinstance(one, FabricFound)]
+    dumps = [file for file in found if isinstance(file, NodeFound)]
+    fabrics = [file for file in found if isinstance(file, FabricFound)]
     if len(dumps) > 1 and not fabrics:
         both = f"{dumps[0].place} and {dumps[1].place}: two nodes, but no file shows how they are connected"
         raise InputError(f"{both}; add the fabric's (Slurm topology, ibnetdiscover, ...).")
@@ -47,12 +47,12 @@ def merged(found: Sequence[Found], answers: Answers) -> tuple[FabricFound | None
 
 def _one_fabric(fabrics: Sequence[FabricFound], answers: Answers) -> FabricFound:
     """Return one fabric of several files, with the hosts that have GPUs alone."""
-    switched = [one for one in fabrics if one.switches]
+    switched = [fabric for fabric in fabrics if fabric.switches]
     if len(switched) > 1:
         both = f"{switched[0].place} and {switched[1].place}: both describe switches"
         raise InputError(f"{both}, but their names cannot be matched; give only one.")
     base = switched[0] if switched else fabrics[0]
-    for other in [one for one in fabrics if one is not base]:
+    for other in [fabric for fabric in fabrics if fabric is not base]:
         if base.domains and other.domains and base.domains != other.domains:
             both = f"{base.place} and {other.place}: both name domains of hosts"
             raise InputError(f"{both} but differ; give only one.")
@@ -150,8 +150,8 @@ def _same_hosts(base: FabricFound, other: FabricFound, answers: Answers) -> None
     unnamed = [host for host in base.hosts if host.startswith(_UNNAMED)]
     only_other = [host for host in other.hosts if host not in base.hosts]
     only_base = [host for host in base.hosts if host not in other.hosts and host not in unnamed]
-    for has, lacks, lone, most in ((base, other, only_base, 0), (other, base, only_other, len(unnamed))):
-        if len(lone) > most:
+    for has, lacks, lone, allowed in ((base, other, only_base, 0), (other, base, only_other, len(unnamed))):
+        if len(lone) > allowed:
             rest = f" (nor are {len(lone) - 1} others)" if len(lone) > 1 else ""
             raise InputError(
                 f"{has.hosts[lone[0]]}: host {lone[0]} is not in {lacks.place}{rest}.{_like(lone[0], lacks)}"

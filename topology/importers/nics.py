@@ -161,10 +161,8 @@ def _in_order(
                 "paired; add the `nvidia-smi topo -m` or NCCL XML of a node."
             )
         if not members:
-            each = (
-                f"{count // gpus} per GPU" if count >= gpus else f"each NIC is shared by {gpus // count} GPUs"
-            )
-            answers.say("assumed", f"NIC to GPU: {each}, in order (no file says so, but the numbers match).")
+            share = f"{count // gpus} per GPU" if count >= gpus else f"one for {gpus // count} GPUs"
+            answers.say("assumed", f"NIC to GPU: {share}, in order (no file says so, but the numbers match).")
             first, last = at * gpus // count, (at + 1) * gpus // count
             members = tuple(range(first, max(first + 1, last)))
         link = answers.nic_link(port.rate or (nic.rate if nic is not None else None))

@@ -447,6 +447,19 @@ def test_planes_of_a_table_of_links_are_read_as_they_are(take: Any) -> None:
     }
 
 
+def test_a_fabric_of_a_table_that_no_gpu_reaches_is_left_out(take: Any) -> None:
+    rows = [f"n{h}.g{g},n{h}.s0,18,25 GB/s" for h in range(4) for g in range(2)]
+    rows += [f"n{h}.g{g},leaf{h // 2},1,400 Gb/s" for h in range(4) for g in range(2)]
+    rows += [f"leaf{pod},spine0,4,400 Gb/s" for pod in range(2)]
+    alone = take({"l.csv": "a,b,count,rate\n" + "\n".join(rows)}, gpu="h100-sxm")
+    rows += [f"n{h}.nic8,store,1,200 Gb/s" for h in range(4)]
+    imported = take({"l.csv": "a,b,count,rate\n" + "\n".join(rows)}, gpu="h100-sxm")
+    assert imported.spec == alone.spec
+    assert imported.spec.raw is None
+    left = "l.csv: n0.nic8, n1.nic8, n2.nic8, n3.nic8, store: no GPU is reachable from it; left out."
+    assert imported.anomalies == [left]
+
+
 # Groups in a host
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from topology.base.errors import InputError, input_name
 from topology.base.figures import Evidence, Figure
+from topology.base.names import natural
 from topology.base.units import format_quantity, plural
 from topology.build import GPUS
 from topology.catalog import systems_of
@@ -262,10 +263,18 @@ def _add_graph(draft: Draft, graph: GraphFound) -> None:
     fabrics = (domain.fabric for domain in systems_of(draft.answers.gpu.name))
     catalog = {fabric.link_bytes_per_s.value: fabric for fabric in fabrics}
     kinds = {name: kind for name, kind, _, _ in graph.nodes}
+    parts = groups_of(kinds, ((a, b) for a, b, _, _ in graph.links))
+    out = {name for part in parts if not any(kinds[end] == "gpu" for end in part) for name in part}
+    if out:
+        line = f"{graph.place}: {listed(sorted(out, key=natural))}: no GPU is reachable from it; left out."
+        draft.answers.say("unused", line)
     per: Counter[str] = Counter()
     for name, kind, domain, host in graph.nodes:
-        draft.node(name, kind, domain, host)
+        if name not in out:
+            draft.node(name, kind, domain, host)
     for a, b, count, rate in graph.links:
+        if a in out:
+            continue
         ends = {kinds[a], kinds[b]}
         scale_up = ends <= set(SCALE_UP_KINDS)
         if scale_up and rate.value in catalog:

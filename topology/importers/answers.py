@@ -261,7 +261,7 @@ class Answers:
         """Downlink over uplink rate of a leaf: as the user says, else the named system's."""
         given = self.options.oversubscription
         known = self.design.oversubscription if self.design is not None else None
-        ratio = self._answer("Downlinks of a leaf over its uplinks", "oversubscription", given, known)
+        ratio = self._answer("Uplinks of a leaf, oversubscribed by", "oversubscription", given, known)
         if ratio is None:
             ask = f"{input_name('oversubscription')} R (1: as many as downlinks)"
             self.ask("the number of uplinks of a leaf", ask)

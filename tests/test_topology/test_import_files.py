@@ -527,3 +527,114 @@ def test_options_that_nothing_needs_are_said(take: Any) -> None:
     assert unused == ["`pcie`", "`oversubscription`", "`hbm`"]
     with pytest.raises(InputError, match=r"`pcie`.*fast"):
         take({"t.txt": host(8, "NV18")}, gpu="h100-sxm", pcie="fast")
+
+
+# What else is refused, and said
+
+
+def with_legend(text: str, *names: str) -> str:
+    """The dump with the names of its NICs."""
+    legend = "".join(f"  NIC{number}: {name}\n" for number, name in enumerate(names))
+    return f"{text}\nNIC Legend:\n\n{legend}"
+
+
+CSV = "a,b,rate\nn1.g0,n1.g1,25 GB/s\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "problem"),
+    [
+        ({"t.txt": EIGHT}, FULL | {"gpus_per_node": 4}, "node0 has 8 GPUs, but `gpus_per_node` says 4"),
+        (
+            {"t.conf": TREE},
+            FULL | {"gpu": "own", "hbm": "48 GB", "gpus_per_node": 4},
+            r"the GPUs of a node are connected and the rate of a scale-up link: give a node's `nvidia-smi topo -m`",
+        ),
+        (
+            {"l.csv": CSV, "t.conf": TREE},
+            FULL,
+            r"l\.csv: describes a whole cluster, so t\.conf cannot be added",
+        ),
+        ({"t.conf": TREE, "n1.txt": EIGHT, "n1=a.txt": EIGHT}, FULL, "both describe host n1"),
+        ({"t.conf": TREE}, FULL | {"oversubscription": 0.0}, "`oversubscription` 0: must be above 0"),
+        ({"t.conf": TREE}, FULL | {"domains": "rack"}, r"`domains` rack: leaf or node\."),
+        ({"t.conf": TREE}, {**FULL, "nic": "fast"}, "`nic`"),
+    ],
+)
+def test_what_contradicts_options_or_files_is_refused(
+    take: Any, files: dict[str, str], options: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InputError, match=problem):
+        take(files, **options)
+
+
+def test_nics_of_a_dump_and_of_the_fabric_are_compared(take: Any, ib_rails: Any) -> None:
+    fabric = ib_rails(pods=1, hosts=2, rails=2)
+    fabric.adapters = {key: value.replace("HCA-", "mlx5_") for key, value in fabric.adapters.items()}
+    text = fabric.text()  # mlx5_1 and mlx5_2 of each host
+
+    def with_nics(*names: str) -> Imported:
+        dump = with_legend(host(2, "NV18", nics=len(names)), *names)
+        return take({"ib.out": text, "node.txt": dump}, gpu="h100-sxm")
+
+    with pytest.raises(
+        InputError, match=r"NIC mlx5_2 of node-00 is cabled, but node\.txt lists only mlx5_1, x"
+    ):
+        with_nics("mlx5_1", "x")
+    with pytest.raises(InputError, match=r"node-00 has 2 cabled NICs, but node\.txt lists 1\."):
+        with_nics("x")
+    assert any("NIC to port: in order" in line for line in with_nics("x0", "x1").assumptions)
+    dump = with_legend(topo_m(["GPU0", "GPU1", *(f"NIC{i}" for i in range(3))], {
+        (0, 1): "NV18", (0, 2): "PIX", (1, 3): "PIX", (1, 4): "PIX"}), "mlx5_1", "mlx5_2", "x")  # fmt: skip
+    imported = take({"ib.out": text, "node.txt": dump}, gpu="h100-sxm")
+    assert any("node-00: x next to a GPU, but ib.out shows no cable." in line for line in imported.anomalies)
+
+
+def test_a_dump_is_matched_by_the_name_of_its_host_without_a_domain(take: Any) -> None:
+    dumps = {f"N{number}.site.org.txt": EIGHT for number in range(1, 7)}
+    imported = take({"t.conf": TREE} | dumps, **FULL)
+    assert imported.spec.gpus == 48
+    assert "N1.site.org.txt: no host has this name; interpreted as n1." in imported.anomalies
+
+
+def test_blocks_of_hosts_that_are_domains_of_their_own_are_said(take: Any) -> None:
+    imported = take({"t.conf": TREE, "b.conf": BLOCK}, gpu="hgx-h100")
+    assert len(imported.spec.domains) == 6
+    assert (
+        "Blocks of b.conf contain several hosts, but each host is a domain of its own."
+        in imported.assumptions
+    )
+
+
+def test_hosts_that_differ_where_nothing_cables_them_are_refused(take: Any) -> None:
+    files = {"b.conf": BLOCK, "n[1-5]=a.txt": EIGHT, "n6=b.txt": FOUR}
+    with pytest.raises(InputError, match="names no switches, and its hosts differ or have only PCIe"):
+        take(files, gpu="hgx-h100")
+
+
+def test_sizes_beyond_what_is_imported_are_refused(take: Any) -> None:
+    with pytest.raises(InputError, match=r"20,000 hosts with 160,000 GPUs; at most 131,072 are imported"):
+        take({"t.conf": "SwitchName=s Nodes=n[1-20000]\n"}, gpu="hgx-h100")
+    leaves = "".join(f"SwitchName=l{leaf} Nodes=n{leaf}\n" for leaf in range(2))
+    with pytest.raises(InputError, match=r"are connected by \S+ links; the maximum is"):
+        take({"t.conf": leaves + "SwitchName=s Switches=l[0-1]\n"}, gpu="hgx-h100", nic="1 b/s", join_leaves="9 Tb/s",
+             oversubscription=1e-9)  # fmt: skip
+
+
+def test_a_host_and_a_switch_of_one_name_are_refused(take: Any) -> None:
+    text = "SwitchName=n1.g0 Nodes=n[1-2]\nSwitchName=b Nodes=n[3-4]\nSwitchName=s Switches=n1.g0,b\n"
+    with pytest.raises(InputError, match=r"two parts are named n1\.g0: a gpu and a leaf"):
+        take({"t.conf": text}, gpu="hgx-h100")
+
+
+def test_a_rate_of_a_file_stands_against_an_option_and_is_said(take: Any, ib_rails: Any) -> None:
+    imported = take({"ib.out": ib_rails(rails=8).text()}, gpu="hgx-h100", nic="100 Gb/s")
+    assert rates(imported)["gpu", "leaf", 50.0] == 48
+    assert "`nic` 100 Gb/s: ib.out says 400 Gb/s, which is used." in imported.anomalies
+
+
+def test_rates_that_no_such_part_has_are_kept_and_said(take: Any) -> None:
+    rows = "n1.g0,leaf,400 GB/s\nn2.g0,leaf,400 GB/s\n"
+    imported = take({"l.csv": f"a,b,rate\n{rows}"}, gpu="h100-sxm")
+    assert imported.rates_unusual
+    assert any("Kept as in the file." in line for line in imported.anomalies)

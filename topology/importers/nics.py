@@ -59,8 +59,6 @@ def add_nics(draft: Draft, fabric: FabricFound, nodes: Mapping[str, NodeFound]) 
     """
     usual = commonest(len(ports) for ports in fabric.ports_by_host.values()) or 0
     for host, ports in fabric.ports_by_host.items():
-        if host not in nodes:
-            continue
         node = nodes[host]
         cables = _cables(draft, fabric, ports, node, usual)
         for members, own in _sharing(cables, node):

@@ -63,16 +63,15 @@ def test_an_import_says_what_was_read_given_assumed_and_not_used(run: Run, tmp_p
     done = run("import", "topo.txt", "--gpu", "h100-sxm", "--pcie", "64 GB/s", "-o", "c.yaml", "--json")
     (read,) = done.data["read"]
     assert (read["name"], read["file_kind"]) == ("topo.txt", "topo-m")
-    assert read["file_content"] == "2 GPUs, 18 scale-up links, 1 NIC port"
+    assert read["file_content"] == "2 GPUs, 36 scale-up links, 1 NIC port"
     rows = [(row["remark_kind"], row["assumption"]) for row in done.data["taken"]]
     rows += [(row["remark_kind"], row["anomaly"]) for row in done.data["anomalies"]]
-    assert [kind for kind, _ in rows] == ["option", "assumed", "not used", "not used"]
-    for words, (_, text) in zip(
-        ("--gpu h100-sxm", "nvlink4", "1 NIC port", "--pcie 64 GB/s"), rows, strict=True
-    ):
+    assert [kind for kind, _ in rows] == ["read", "option", "assumed", "assumed", "not used", "not used"]
+    told = ("18 NVLinks", "--gpu h100-sxm", "nvlink4", "4 switch chips", "1 NIC port", "--pcie 64 GB/s")
+    for words, (_, text) in zip(told, rows, strict=True):
         assert words in text
     lines = (tmp_path / "c.yaml").read_text().splitlines()
     comments = " ".join(" ".join(line[1:] for line in lines if line.startswith("#")).split())
-    assert "File topo.txt (topo-m): 2 GPUs, 18 scale-up links" in comments
+    assert "File topo.txt (topo-m): 2 GPUs, 36 scale-up links" in comments
     for kind, text in rows:
         assert f"{kind.capitalize()}: {text}" in comments

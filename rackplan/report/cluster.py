@@ -15,6 +15,7 @@ from topology.base.units import format_quantity, plural
 from topology.cluster import Cluster
 from topology.draw import cluster_svg
 from topology.importers import Imported
+from topology.importers.build import scale_up_groups
 from topology.importers.hostlist import compress_hosts
 from topology.routes import FairTime, Link, LinkLoads, Traffic
 
@@ -178,16 +179,31 @@ def cluster_doc(cluster: Cluster) -> Doc:
 
 
 FOUND = Record.of("", "gpus domains hosts form | cluster file")
-FILES = Table.of("read", "name file_kind", "Read", most=None)
-TAKEN = Table.of("taken", "assumption", "From options or the catalog, as no file states it", most=None)
-ODD = Table.of("anomalies", "anomaly", "Irregular parts", most=40)
+FILES = Table.of("read", "name file_kind file_content", "Read", most=None)
+TAKEN = Table.of("taken", "remark_kind assumption", "Taken for what no file states", most=None)
+ODD = Table.of("anomalies", "remark_kind anomaly", "Not used, or irregular", most=40)
 IMPORT = Shape("import", "A cluster that was imported.", (FOUND, FILES, TAKEN, ODD), "text")
 _KINDS = {"nic": "NIC", "pcie": "PCIe switch", "host": "CPU socket"}
 
 
+_REMARKS = {
+    "read": "read",
+    "option": "option",
+    "assumed": "assumed",
+    "unused": "not used",
+    "irregular": "irregular",
+}
+"""What each kind of remark is called, in the order they are shown."""
+
+
+def _remarks(imported: Imported, *kinds: str) -> list[tuple[str, str]]:
+    """Return what is said of an import by kind: (what the kind is called, text)."""
+    return [(_REMARKS[kind], text) for kind in kinds for own, text in imported.remarks if own == kind]
+
+
 def imported_doc(imported: Imported, file: Path | None, text: str) -> Doc:
     """Return the document of ``rackplan import``; ``text`` is the cluster file, which may have been written."""
-    spec, count = imported.spec, len(imported.anomalies)
+    spec, odd = imported.spec, _remarks(imported, "irregular")
     row = {
         "cluster": spec.name,
         "file": file and str(file),
@@ -196,16 +212,16 @@ def imported_doc(imported: Imported, file: Path | None, text: str) -> Doc:
         "domains": len(spec.domains),
         "hosts": sum(map(len, imported.domains.values())),
     }
-    odd = plural(count, "irregular part") if count else "No part is irregular"
+    irregular = plural(len(odd), "irregular part") if odd else "No part is irregular"
     return Doc(
         IMPORT,
         "",
-        [f"{'; '.join(_machine(imported))}.", f"{odd}."],
+        [f"{'; '.join(_machine(imported))}.", f"{irregular}."],
         [
             FOUND(row),
-            FILES((read.place, read.kind) for read in imported.files),
-            TAKEN((taken,) for taken in imported.assumptions),
-            ODD((anomaly,) for anomaly in imported.anomalies),
+            FILES((read.place, read.kind, read.content) for read in imported.files),
+            TAKEN(_remarks(imported, "read", "option", "assumed")),
+            ODD([*odd, *_remarks(imported, "unused")]),
             Note(f"rackplan draw {file} -o cluster.svg" if file else "", kind="next"),
             *([] if file else [Code("text", text)]),
         ],
@@ -215,9 +231,8 @@ def imported_doc(imported: Imported, file: Path | None, text: str) -> Doc:
 def import_comments(imported: Imported, version: str) -> list[str]:
     """Return the comments at the top of the cluster file."""
     lines = [f"Imported by rackplan {version}."]
-    lines += [f"Read {file.place} ({file.kind})" for file in imported.files]
-    lines += [f"Taken: {taken}" for taken in imported.assumptions]
-    lines += [f"Irregular: {anomaly}" for anomaly in imported.anomalies]
+    lines += [f"File {file.place} ({file.kind}): {file.content}" for file in imported.files]
+    lines += [f"{kind.capitalize()}: {text}" for kind, text in _remarks(imported, *_REMARKS)]
     if imported.hosts:
         lines.append(f"Hosts in order (d0.n0, d0.n1, ...): {compress_hosts(imported.hosts)}")
     return lines
@@ -238,7 +253,9 @@ def _machine(imported: Imported) -> Iterator[str]:
     alone = sum(domain.gpus for domain in domains if not domain.scale_up_bytes_per_s)
     but = f", except {plural(alone, 'GPU')} without any" if alone else ""
     inside = f"scale-up at least {format_quantity(least, 'byte/s')} each way per GPU{but}"
-    yield inside if least else "no scale-up links"
+    groups = [group for group in scale_up_groups(spec.raw) if len(group) > 1] if spec.raw is not None else []
+    among = f" in {len(groups)} groups, joined more slowly" if len(groups) > len(domains) else ""
+    yield inside + among if least else "no scale-up links"
     if spec.scale_out is not None:
         yield f"scale-out at least {format_quantity(spec.scale_out.scale_out_bytes_per_s, 'byte/s')}"
     if spec.raw is not None:

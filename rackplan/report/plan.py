@@ -186,7 +186,8 @@ def plan_sentences(plan: Plan, row: Row, others: Sequence[OtherRecipe] = ()) -> 
         missed = f"Misses its limits: {'; '.join(over)}."
     share = plan.score.limits_s[plan.score.bound_by] / plan.score.step_s
     part = "about half" if abs(share - 0.5) < _HALF else f"{share:.0%}"
-    second = f"A step takes {said(row, 'step_s')}, {part} of it for {row['bound_by']}."
+    least = f" (lower bound {said(row, 'lower_step_s')})"
+    second = f"A step takes {said(row, 'step_s')}{least}, {part} of it for {row['bound_by']}."
     for other in others:
         whose = notes.sentence(shared.whose_recipe(other.recipe))[:-1]
         rate = FIELDS["tok_s_per_gpu"].said(other.tok_s_per_gpu, tokens)

@@ -55,3 +55,23 @@ def test_an_imported_cluster_is_read_by_other_commands(run: Run, tmp_path: Path)
     assert "Hosts in order (d0.n0, d0.n1, ...): n[1-4]" in (tmp_path / "c.yaml").read_text()
     assert run("draw", "c.yaml", "-o", "c.svg").code == 0
     assert run("traffic", "c.yaml").code == 0
+
+
+def test_an_import_says_what_was_read_given_assumed_and_not_used(run: Run, tmp_path: Path) -> None:
+    matrix = "\tGPU0\tGPU1\tNIC0\nGPU0\t X \tNV18\tPIX\nGPU1\tNV18\t X \tNODE\nNIC0\tPIX\tNODE\t X \n"
+    (tmp_path / "topo.txt").write_text(matrix)
+    done = run("import", "topo.txt", "--gpu", "h100-sxm", "--pcie", "64 GB/s", "-o", "c.yaml", "--json")
+    (read,) = done.data["read"]
+    assert (read["name"], read["file_kind"]) == ("topo.txt", "topo-m")
+    assert read["file_content"] == "2 GPUs, 36 scale-up links, 1 NIC port"
+    rows = [(row["remark_kind"], row["assumption"]) for row in done.data["taken"]]
+    rows += [(row["remark_kind"], row["anomaly"]) for row in done.data["anomalies"]]
+    assert [kind for kind, _ in rows] == ["read", "option", "assumed", "assumed", "not used", "not used"]
+    told = ("18 NVLinks", "--gpu h100-sxm", "nvlink4", "4 switch chips", "1 NIC port", "--pcie 64 GB/s")
+    for words, (_, text) in zip(told, rows, strict=True):
+        assert words in text
+    lines = (tmp_path / "c.yaml").read_text().splitlines()
+    comments = " ".join(" ".join(line[1:] for line in lines if line.startswith("#")).split())
+    assert "File topo.txt (topo-m): 2 GPUs, 36 scale-up links" in comments
+    for kind, text in rows:
+        assert f"{kind.capitalize()}: {text}" in comments

@@ -175,7 +175,8 @@ def test_hosts_without_gpus_are_left_out_by_name(take: Any) -> None:
     text = TREE.replace("n[4-6]", "n[4-6],cpu[1-2]")
     imported = take({"t.conf": text}, gpu="hgx-h100", hosts="n[1-6]")
     assert imported.spec.gpus == 48
-    assert "Hosts with GPUs: n[1-6] (`hosts`); 2 others left out." in imported.assumptions
+    assert "Hosts with GPUs: n[1-6] (`hosts`)." in imported.assumptions
+    assert "t.conf: cpu1, cpu2: not among the hosts with GPUs; left out." in imported.anomalies
     with pytest.raises(InputError, match=r"`hosts`: host n7 is not in t\.conf"):
         take({"t.conf": text}, gpu="hgx-h100", hosts="n[1-7]")
 
@@ -224,7 +225,7 @@ def test_leaves_that_nothing_joins_are_asked_for(take: Any) -> None:
     out = imported.spec.scale_out
     assert out is not None
     assert (out.kind, out.spines, out.oversubscription) == ("leaf-spine", 1, 2.0)
-    assert any("an uplink of each: 4.8 Tb/s (option `join_leaves`)" in line for line in imported.assumptions)
+    assert any("an uplink of each: 4.8 Tb/s (`join_leaves`)" in line for line in imported.assumptions)
 
 
 NESTED = """switches:
@@ -360,3 +361,280 @@ def test_hosts_without_a_name_join_the_domain_of_their_leaves(take: Any, ib_rail
     imported = take({"ib.out": fabric.text(), "b.conf": blocks}, gpu="gb200")
     assert imported.domains["b0"] == ["node-00", "node-02", "unnamed-pod0-port2"]
     assert any("node-01 are not named in ib.out" in line for line in imported.anomalies)
+
+
+# Fabrics that nothing joins but hosts
+
+
+def with_storage(fabric: Any, nics: int = 2) -> str:
+    """The fabric with another one beside it, to two storage servers and ``nics`` more NICs of each host."""
+    hosts = sorted({text.split()[0] for text in fabric.adapters.values()})
+    fabric.adapters = {
+        key: f"{text.split()[0]} mlx5_{key.rpartition('r')[2]}" for key, text in fabric.adapters.items()
+    }
+    fabric.switches += ["store-0", "store-1", "store-top"]
+    for leaf in range(2):
+        fabric.cables.append((f"store-{leaf}", 64, "store-top", leaf + 1, "4xHDR"))
+    for place, (name, count) in enumerate([*((name, nics) for name in hosts), ("nas1", 2), ("nas2", 2)]):
+        for nic in range(count):
+            fabric.adapters[f"s{name}{nic}"] = f"{name} mlx5_{20 + nic}"
+            fabric.cables.append((f"store-{nic % 2}", 1 + place, f"s{name}{nic}", 1, "4xHDR"))
+    return str(fabric.text())
+
+
+def test_a_fabric_that_a_dump_shows_beside_no_gpu_is_left_out(take: Any, ib_rails: Any) -> None:
+    text = with_storage(ib_rails(rails=8))
+    names = [*(f"GPU{i}" for i in range(8)), *(f"NIC{i}" for i in range(10))]
+    cells = dict.fromkeys(combinations(range(8), 2), "NV18") | {(i, 8 + i): "PIX" for i in range(8)}
+    legend = "".join(f"  NIC{i}: mlx5_{i if i < 8 else i + 12}\n" for i in range(10))
+    dump = topo_m(names, cells, legend=f"\nNIC Legend:\n\n{legend}")
+    imported = take({"ib.out": text, "t.txt": dump}, gpu="h100-sxm", hosts="node-[00-02,10-12]")
+    out = imported.spec.scale_out
+    assert out is not None
+    assert (out.kind, out.nodes_per_pod, imported.spec.gpus) == ("rail", 3, 48)
+    assert any("store-0, store-1, store-top: no NIC of a GPU" in line for line in imported.anomalies)
+
+
+def test_a_fabric_with_fewer_nics_than_gpus_beside_one_with_enough_is_assumed_to_be_storage(
+    take: Any, ib_rails: Any
+) -> None:
+    imported = take({"ib.out": with_storage(ib_rails(rails=8))}, gpu="hgx-h100")
+    alone = take({"ib.out": ib_rails(rails=8).text()}, gpu="hgx-h100")
+    assert imported.spec.scale_out is not None
+    assert (imported.spec.gpus, imported.spec.scale_out.kind) == (48, "rail")
+    assert rates(imported) == rates(alone)
+    (line,) = [line for line in imported.assumptions if "store-0" in line]
+    assert "2 NICs of a host, whose 8 GPUs have 8 on" in line
+    assert any("store-0, store-1, store-top: no NIC of a GPU" in line for line in imported.anomalies)
+
+
+def test_fabrics_of_other_hosts_are_asked_about_and_left_out_by_their_hosts(take: Any, ib_rails: Any) -> None:
+    text = with_storage(ib_rails(rails=8), nics=0)
+    with pytest.raises(
+        InputError, match=r"separate switches are connected: .* `hosts` LIST if the hosts of some"
+    ):
+        take({"ib.out": text}, gpu="hgx-h100")
+    imported = take({"ib.out": text}, gpu="hgx-h100", hosts="node-[00-02,10-12]")
+    assert imported.spec.scale_out is not None
+    assert imported.spec.scale_out.kind == "rail"
+    assert any("nas1, nas2: not among the hosts with GPUs" in line for line in imported.anomalies)
+
+
+def test_planes_that_only_hosts_join_are_read_as_they_are(take: Any, ib_rails: Any) -> None:
+    fabric = ib_rails(pods=2, hosts=3, rails=8, spines=8)
+    fabric.cables = [
+        cable for cable in fabric.cables if "spine" not in cable[2] or cable[0][-1] == cable[2][-1]
+    ]
+    imported = take({"ib.out": fabric.text()}, gpu="hgx-h100")
+    graph = build_cluster(imported.spec).graph
+    for host in ("node-00", "node-12"):
+        leaves = [other for other in graph[f"{host}.g5"] if graph.nodes[other]["kind"] == "leaf"]
+        assert leaves == [f"leaf-{host[5]}-5"]
+    assert set(graph["leaf-0-5"]) & set(graph["leaf-1-5"]) == {"spine-5"}
+    assert not set(graph["leaf-0-5"]) & set(graph["leaf-1-6"])
+    assert any("8 fabrics that only hosts join: planes" in line for line in imported.assumptions)
+
+
+def test_planes_of_a_table_of_links_are_read_as_they_are(take: Any) -> None:
+    rows = [f"n{h}.g{g},n{h}.s0,18,25 GB/s" for h in range(4) for g in range(2)]
+    rows += [f"n{h}.g{g},leaf{h // 2}-{g},1,400 Gb/s" for h in range(4) for g in range(2)]
+    rows += [f"leaf{pod}-{plane},spine{plane},2,400 Gb/s" for pod in range(2) for plane in range(2)]
+    imported = take({"l.csv": "a,b,count,rate\n" + "\n".join(rows)}, gpu="h100-sxm")
+    assert rates(imported) == {
+        ("gpu", "switch", 450.0): 8,
+        ("gpu", "leaf", 50.0): 8,
+        ("leaf", "spine", 100.0): 4,
+    }
+
+
+def test_a_fabric_of_a_table_that_no_gpu_reaches_is_left_out(take: Any) -> None:
+    rows = [f"n{h}.g{g},n{h}.s0,18,25 GB/s" for h in range(4) for g in range(2)]
+    rows += [f"n{h}.g{g},leaf{h // 2},1,400 Gb/s" for h in range(4) for g in range(2)]
+    rows += [f"leaf{pod},spine0,4,400 Gb/s" for pod in range(2)]
+    alone = take({"l.csv": "a,b,count,rate\n" + "\n".join(rows)}, gpu="h100-sxm")
+    rows += [f"n{h}.nic8,store,1,200 Gb/s" for h in range(4)]
+    imported = take({"l.csv": "a,b,count,rate\n" + "\n".join(rows)}, gpu="h100-sxm")
+    assert imported.spec == alone.spec
+    assert imported.spec.raw is None
+    left = "l.csv: n0.nic8, n1.nic8, n2.nic8, n3.nic8, store: no GPU is reachable from it; left out."
+    assert imported.anomalies == [left]
+
+
+# Groups in a host
+
+
+def pairs(cell: str, nics: int = 0) -> str:
+    """Eight PCIe GPUs on two sockets, bridges over pairs, ``nics`` NICs on one PCIe switch a socket."""
+    names = [*(f"GPU{i}" for i in range(8)), *(f"NIC{i}" for i in range(nics))]
+    cells = {
+        (a, b): cell if a // 2 == b // 2 else "NODE" if a // 4 == b // 4 else "SYS"
+        for a, b in combinations(range(8), 2)
+    }
+    cells |= {(a, 8 + nic): "PXB" if a // 4 == nic else "SYS" for a in range(8) for nic in range(nics)}
+    return topo_m(names, cells | {(8, 9): "SYS"})
+
+
+OWN: dict[str, Any] = {
+    "gpu": "h100-nvl",
+    "hbm": "94 GB",
+    "fabrics": ("nvlink4",),
+    "pcie": "64 GB/s",
+    "socket_link": "100 GB/s",
+}
+
+
+@pytest.mark.parametrize("links", [12, 18])
+def test_pairs_of_pcie_gpus_are_kept_and_joined_over_pcie(take: Any, links: int) -> None:
+    imported = take({"t.txt": pairs(f"NV{links}")}, **OWN)
+    assert rates(imported) == {
+        ("gpu", "gpu", links * 25.0): 4,
+        ("gpu", "host", 64.0): 8,
+        ("host", "host", 100.0): 1,
+    }
+    assert imported.spec.faults == ()
+    assert "t.txt: 4 groups of GPUs are connected only by PCIe: GPU0, GPU1; " in imported.anomalies[0]
+
+
+def test_pairs_on_a_tree_keep_their_nics(take: Any) -> None:
+    files = {"t.txt": pairs("NV12", nics=2), "t.conf": TREE}
+    imported = take(files, **OWN, nic="400 Gb/s", oversubscription=1.0)
+    found = rates(imported)
+    assert (found["gpu", "gpu", 300.0], found["gpu", "pcie", 64.0], found["leaf", "nic", 50.0]) == (
+        24,
+        48,
+        12,
+    )
+
+
+def test_pairs_contradict_a_gpu_of_the_catalog_with_other_links(take: Any) -> None:
+    with pytest.raises(
+        InputError, match=r"have 12 scale-up links, but h100-sxm has 18 .* custom name with `hbm`"
+    ):
+        take({"t.txt": pairs("NV12")}, **OWN | {"gpu": "h100-sxm"})
+
+
+def test_switch_chips_that_no_file_tells_apart_are_said(take: Any) -> None:
+    own = {"gpu": "own", "hbm": "80 GB", "fabrics": ("nvlink4",)}
+    imported = take({"t.txt": host(8, "NV18")}, **own)
+    assert rates(imported) == {("gpu", "switch", 450.0): 8}
+    assert any("do not distinguish the switch chips" in line for line in imported.assumptions)
+
+
+def test_options_that_nothing_needs_are_said(take: Any) -> None:
+    options = {"gpu": "h100-sxm", "hbm": "94 GB", "pcie": "64 GB/s", "oversubscription": 2.0}
+    imported = take({"t.txt": host(8, "NV18")}, **options)
+    unused = [line.partition(" ")[0] for line in imported.anomalies if ": not needed: " in line]
+    assert unused == ["`pcie`", "`oversubscription`", "`hbm`"]
+    with pytest.raises(InputError, match=r"`pcie`.*fast"):
+        take({"t.txt": host(8, "NV18")}, gpu="h100-sxm", pcie="fast")
+
+
+# What else is refused, and said
+
+
+def with_legend(text: str, *names: str) -> str:
+    """The dump with the names of its NICs."""
+    legend = "".join(f"  NIC{number}: {name}\n" for number, name in enumerate(names))
+    return f"{text}\nNIC Legend:\n\n{legend}"
+
+
+CSV = "a,b,rate\nn1.g0,n1.g1,25 GB/s\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "problem"),
+    [
+        ({"t.txt": EIGHT}, FULL | {"gpus_per_node": 4}, "node0 has 8 GPUs, but `gpus_per_node` says 4"),
+        (
+            {"t.conf": TREE},
+            FULL | {"gpu": "own", "hbm": "48 GB", "gpus_per_node": 4},
+            r"the GPUs of a node are connected and the rate of a scale-up link: give a node's `nvidia-smi topo -m`",
+        ),
+        (
+            {"l.csv": CSV, "t.conf": TREE},
+            FULL,
+            r"l\.csv: describes a whole cluster, so t\.conf cannot be added",
+        ),
+        ({"t.conf": TREE, "n1.txt": EIGHT, "n1=a.txt": EIGHT}, FULL, "both describe host n1"),
+        ({"t.conf": TREE}, FULL | {"oversubscription": 0.0}, "`oversubscription` 0: must be above 0"),
+        ({"t.conf": TREE}, FULL | {"domains": "rack"}, r"`domains` rack: leaf or node\."),
+        ({"t.conf": TREE}, {**FULL, "nic": "fast"}, "`nic`"),
+    ],
+)
+def test_what_contradicts_options_or_files_is_refused(
+    take: Any, files: dict[str, str], options: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InputError, match=problem):
+        take(files, **options)
+
+
+def test_nics_of_a_dump_and_of_the_fabric_are_compared(take: Any, ib_rails: Any) -> None:
+    fabric = ib_rails(pods=1, hosts=2, rails=2)
+    fabric.adapters = {key: value.replace("HCA-", "mlx5_") for key, value in fabric.adapters.items()}
+    text = fabric.text()  # mlx5_1 and mlx5_2 of each host
+
+    def with_nics(*names: str) -> Imported:
+        dump = with_legend(host(2, "NV18", nics=len(names)), *names)
+        return take({"ib.out": text, "node.txt": dump}, gpu="h100-sxm")
+
+    with pytest.raises(
+        InputError, match=r"NIC mlx5_2 of node-00 is cabled, but node\.txt lists only mlx5_1, x"
+    ):
+        with_nics("mlx5_1", "x")
+    with pytest.raises(InputError, match=r"node-00 has 2 cabled NICs, but node\.txt lists 1\."):
+        with_nics("x")
+    assert any("NIC to port: in order" in line for line in with_nics("x0", "x1").assumptions)
+    dump = with_legend(topo_m(["GPU0", "GPU1", *(f"NIC{i}" for i in range(3))], {
+        (0, 1): "NV18", (0, 2): "PIX", (1, 3): "PIX", (1, 4): "PIX"}), "mlx5_1", "mlx5_2", "x")  # fmt: skip
+    imported = take({"ib.out": text, "node.txt": dump}, gpu="h100-sxm")
+    assert any("node-00: x next to a GPU, but ib.out shows no cable." in line for line in imported.anomalies)
+
+
+def test_a_dump_is_matched_by_the_name_of_its_host_without_a_domain(take: Any) -> None:
+    dumps = {f"N{number}.site.org.txt": EIGHT for number in range(1, 7)}
+    imported = take({"t.conf": TREE} | dumps, **FULL)
+    assert imported.spec.gpus == 48
+    assert "N1.site.org.txt: no host has this name; interpreted as n1." in imported.anomalies
+
+
+def test_blocks_of_hosts_that_are_domains_of_their_own_are_said(take: Any) -> None:
+    imported = take({"t.conf": TREE, "b.conf": BLOCK}, gpu="hgx-h100")
+    assert len(imported.spec.domains) == 6
+    assert (
+        "Blocks of b.conf contain several hosts, but each host is a domain of its own."
+        in imported.assumptions
+    )
+
+
+def test_hosts_that_differ_where_nothing_cables_them_are_refused(take: Any) -> None:
+    files = {"b.conf": BLOCK, "n[1-5]=a.txt": EIGHT, "n6=b.txt": FOUR}
+    with pytest.raises(InputError, match="names no switches, and its hosts differ or have only PCIe"):
+        take(files, gpu="hgx-h100")
+
+
+def test_sizes_beyond_what_is_imported_are_refused(take: Any) -> None:
+    with pytest.raises(InputError, match=r"20,000 hosts with 160,000 GPUs; at most 131,072 are imported"):
+        take({"t.conf": "SwitchName=s Nodes=n[1-20000]\n"}, gpu="hgx-h100")
+    leaves = "".join(f"SwitchName=l{leaf} Nodes=n{leaf}\n" for leaf in range(2))
+    with pytest.raises(InputError, match=r"are connected by \S+ links; the maximum is"):
+        take({"t.conf": leaves + "SwitchName=s Switches=l[0-1]\n"}, gpu="hgx-h100", nic="1 b/s", join_leaves="9 Tb/s",
+             oversubscription=1e-9)  # fmt: skip
+
+
+def test_a_host_and_a_switch_of_one_name_are_refused(take: Any) -> None:
+    text = "SwitchName=n1.g0 Nodes=n[1-2]\nSwitchName=b Nodes=n[3-4]\nSwitchName=s Switches=n1.g0,b\n"
+    with pytest.raises(InputError, match=r"two parts are named n1\.g0: a gpu and a leaf"):
+        take({"t.conf": text}, gpu="hgx-h100")
+
+
+def test_a_rate_of_a_file_stands_against_an_option_and_is_said(take: Any, ib_rails: Any) -> None:
+    imported = take({"ib.out": ib_rails(rails=8).text()}, gpu="hgx-h100", nic="100 Gb/s")
+    assert rates(imported)["gpu", "leaf", 50.0] == 48
+    assert "`nic` 100 Gb/s: ib.out says 400 Gb/s, which is used." in imported.anomalies
+
+
+def test_rates_that_no_such_part_has_are_kept_and_said(take: Any) -> None:
+    rows = "n1.g0,leaf,400 GB/s\nn2.g0,leaf,400 GB/s\n"
+    imported = take({"l.csv": f"a,b,rate\n{rows}"}, gpu="h100-sxm")
+    assert imported.rates_unusual
+    assert any("Kept as in the file." in line for line in imported.anomalies)

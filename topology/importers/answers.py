@@ -1,4 +1,4 @@
-"""Details missing from files, taken from options and named parts, or requested in one error.
+"""What files leave open: answered by options and named parts where it is needed, or all asked for in one error.
 
 The chip settles its own links (an H100 has 18 of NVLink 4). NICs and uplinks belong to the system around it, so
 they are taken from the catalog only where the user named a system, and otherwise asked for by their option.
@@ -6,13 +6,15 @@ they are taken from the catalog only where the user named a system, and otherwis
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Literal, NamedTuple, TypeVar
 
-from topology.base.errors import InputError, called, input_name
-from topology.base.figures import Figure
+from topology.base.errors import InputError, called, input_name, printable
+from topology.base.figures import Evidence, Figure
 from topology.base.schema import figure_of
-from topology.base.units import format_quantity, plural
+from topology.base.units import format_quantity
 from topology.catalog import (
     cluster_names,
     fabric_names,
@@ -25,307 +27,265 @@ from topology.catalog import (
     systems_of,
 )
 from topology.catalog.spelled import fabric_called, find_gpu, find_system, spelled_gpus
-from topology.fabrics.fabric import ScaleOutSpec
-from topology.importers.found import FabricFound, NodeFound, Nodes, commonest
-from topology.importers.gpu_names import GpuName
-from topology.importers.options import ImportOptions, Log
+from topology.importers.found import FabricFound, Found, NodeFound, commonest
+from topology.importers.options import ImportOptions
 from topology.spec import FabricSpec, GpuSpec
 from topology.structures.domain import DomainSpec
 
+T = TypeVar("T", int, float, Figure, FabricSpec)
 _SCALE_OUT = ("ib", "ethernet", "roce", "efa", "scale-out")
+_RATES = ("nic", "pcie", "socket_link", "join_leaves")
+Kind = Literal["read", "option", "assumed", "unused", "irregular"]
 
 
-class Questions:
-    """What is missing in files, with the option to give for each: asked for in one line."""
+class Remark(NamedTuple):
+    """A line about an import.
 
-    def __init__(self, places: Sequence[str]) -> None:
-        self._place = f"{' and '.join(places)}: {'it does' if len(places) == 1 else 'they do'} not say"
-        self._options: dict[str, str] = {}
+    Its kind is how something was read, what options gave, what was assumed (the catalog's included), what of the
+    files was not used, or what is irregular.
+    """
+
+    kind: Kind
+    text: str
+
+
+class Answers:
+    """The parts that the user named, the figures that no file has, and what is said of them.
+
+    What neither options nor named parts answer is added to the questions, and a stand-in is returned, so that
+    :meth:`refuse` asks for all of it.
+
+    Attributes
+    ----------
+    gpu:
+        The GPU; a stand-in where neither an option nor a file names it (``named`` is then unset).
+    name, system:
+        The system that the user named, if it was one, and its domain; else the domain of the only system that has
+        so many of these GPUs to a node, if there is one.
+    design:
+        How the named system is usually cabled.
+    inner, outer:
+        The fabrics that the user named for scale-up links and for NICs.
+    """
+
+    def __init__(self, found: Sequence[Found], options: ImportOptions) -> None:
+        self.options, self.place = options, " and ".join(file.place for file in found)
+        self.several = len(found) > 1
+        self.remarks: dict[Remark, None] = {}
+        self._asked: dict[str, str] = {}
+        rates = (file.link_rate for file in found if isinstance(file, NodeFound))
+        self._link_rate = commonest(rate for rate in rates if rate is not None)
+        self.infiniband = any(isinstance(file, FabricFound) and file.infiniband for file in found)
+        fabrics = [load_fabric(fabric_called(name)) for name in options.fabrics]
+        self.inner = next((fabric for fabric in fabrics if fabric.kind not in _SCALE_OUT), None)
+        self.outer = next((fabric for fabric in fabrics if fabric.kind in _SCALE_OUT), None)
+        given = {name: getattr(options, name) for name in (*_RATES, "oversubscription", "hbm")}
+        self._unused = {name: value for name, value in given.items() if value is not None}
+        self._rates = {
+            name: figure_of(self._unused[name], "byte/s", input_name(name), called(name))
+            for name in _RATES
+            if name in self._unused
+        }
+        for file in found:
+            for line in file.readings:
+                self.say("read", line)
+            for line in file.anomalies:
+                self.say("irregular", line)
+        self._name_gpu(found)
+
+    def say(self, kind: Kind, text: str) -> None:
+        """Add a line about the import, once."""
+        self.remarks[Remark(kind, printable(text))] = None
+
+    def say_unused(self) -> None:
+        """Say which options nothing needed."""
+        for name, value in self._unused.items():
+            self.say("unused", f"{called(name)} {value}: not needed: files or the catalog have such figures.")
 
     def ask(self, what: str, option: str) -> None:
-        """Add something that is missing."""
-        self._options[what] = option
+        """Add something that is missing, and what to give for it."""
+        self._asked[what] = option
 
     def refuse(self) -> None:
         """Raise the error that asks for what is missing, if anything is."""
-        if self._options:
-            what, options = (_and(list(words)) for words in (self._options, self._options.values()))
-            raise InputError(f"{self._place} {what}: give {options}.")
+        if self._asked:
+            what, options = _and(self._asked), _and(self._asked.values())
+            subject = "they do" if self.several else "it does"
+            raise InputError(f"{self.place}: {subject} not say {what}: give {options}.")
 
+    def _answer(
+        self, what: str, option: str, given: T | None, known: T | None = None, source: str = ""
+    ) -> T | None:
+        """Return what an option gave, else what is ``known``, and say it of ``what``."""
+        if given is not None:
+            self._unused.pop(option, None)
+            self.say("option", f"{what}: {_words(given)} ({called(option)}).")
+        elif known is not None:
+            self.say("assumed", f"{what}: {_words(known)}, {source or f'catalog system {self.name}'}.")
+        return known if given is None else given
 
-@dataclass(frozen=True)
-class Parts:
-    """The parts of the catalog that the user named.
+    def _name_gpu(self, found: Sequence[Found]) -> None:
+        """Take the GPU and its system from the option, else from the files; refuse files that say another GPU."""
+        names = dict.fromkeys(name for file in found for name in file.gpu_names)
+        told = {name.gpus: name for name in names if name.exact and len(name.gpus) == 1}
+        text, wanted = self.options.gpu, self.options.gpus_per_node
+        kind: Kind = "option"
+        source = f"{called('gpu')} {text}"
+        if text is None and len(told) == 1:
+            (text,), kind, source = next(iter(told)), "read", next(iter(told.values())).words
+            self.options = replace(self.options, gpu=text)
+        self.named = text is not None
+        self.gpu, self.name = self._named(text) if text is not None else (_gpu("unknown"), None)
+        self.system = self.design = None
+        if text is None:
+            among = f" ({_and(name.words for name in names)})" if names else ""
+            example = "of `rackplan catalog`, a GPU like h100-sxm or a system like hgx-h100"
+            self.ask("the GPU type (and so the link rates)", f"{input_name('gpu')} NAME{among} {example}")
+            return
+        self.say(kind, f"GPU type: {self.gpu.name} ({source}).")
+        fitting = [domain for domain in self.systems if wanted in (None, domain.gpus_per_node)]
+        self.system = fitting[0] if len(fitting) == 1 else None
+        if self.name is not None:
+            self.design = find_scale_out(self.name)
+            if self.system is None:
+                problem = f"{self.name} has {self.systems[0].gpus_per_node} GPUs to a node."
+                raise InputError(problem, field="gpus_per_node", value=wanted)
+        for file in found if self.gpu.name in gpu_names() else ():
+            for name in file.gpu_names:
+                if not name.means(self.gpu):
+                    has = f"the file says {name.words}, not {self.gpu.name}"
+                    remedy = f"give the actual GPU, or a custom name with {input_name('hbm')}"
+                    raise InputError(f"{file.place}: {input_name('gpu')} {text}: {has}; {remedy}.")
 
-    ``name`` is the system, if it was one; ``system`` that, or else the only one that has so many of these GPUs to a
-    node; ``design`` how the named system is usually cabled; ``inner`` and ``outer`` the fabrics named for scale-up
-    links and for NICs.
-    """
-
-    gpu: GpuSpec
-    name: str | None
-    system: DomainSpec | None
-    design: ScaleOutSpec | None
-    inner: FabricSpec | None
-    outer: FabricSpec | None
+    def _named(self, text: str) -> tuple[GpuSpec, str | None]:
+        """Return the GPU, and the system if ``text`` names one; with a memory of its own only exact names count."""
+        name, hbm = text if text in cluster_names() else None, self.options.hbm
+        if name is None and text in gpu_names():
+            return load_gpu(text), None
+        if name is None and hbm is not None:
+            del self._unused["hbm"]
+            return _gpu(text, hbm_bytes=figure_of(hbm, "byte", input_name("hbm"), called("hbm"))), None
+        if name is None and (known := find_gpu(text)) is not None:
+            return load_gpu(known), None
+        if (name := name or find_system(text)) is not None:
+            return load_domain(name).gpu, name
+        near, remedy = spelled_gpus().near(text), f"its memory too, like {input_name('hbm')} '48 GB'"
+        raise InputError(
+            f"{input_name('gpu')} {text}: unknown GPU '{text}'; {near} For a custom GPU give {remedy}."
+        )
 
     @property
     def systems(self) -> tuple[DomainSpec, ...]:
         """The systems of the catalog that its GPUs can be in: the named one alone, else all that have them."""
         return (load_domain(self.name),) if self.name else systems_of(self.gpu.name)
 
+    @property
+    def system_names(self) -> str:
+        """Names of those, with commas."""
+        return ", ".join(domain.part for domain in self.systems)
 
-@dataclass(frozen=True)
-class Answers:
-    """What files leave open: the parts, and each figure that is not in a file (None: not needed, or not given)."""
-
-    options: ImportOptions
-    parts: Parts
-    per_node: int = 0
-    scale_up: FabricSpec | None = None
-    nic: FabricSpec | None = None
-    nics_per_gpu: int = 1
-    pcie: FabricSpec | None = None
-    socket_link: FabricSpec | None = None
-    oversubscription: float | None = None
-    join_leaves: Figure | None = None
-    infiniband: bool = False
-
-
-def told_gpu(options: ImportOptions, names: Sequence[GpuName]) -> GpuName | None:
-    """Return the name by which files tell a GPU of the catalog, where the user named none and they agree."""
-    exact = [name for name in names if name.exact and len(name.gpus) == 1]
-    return exact[0] if options.gpu is None and len({name.gpus for name in exact}) == 1 else None
-
-
-def named_parts(
-    options: ImportOptions, names: Sequence[GpuName], told: GpuName | None, questions: Questions, log: Log
-) -> Parts | None:
-    """Return the parts that the user named, or the files (``told``); None where that is asked for."""
-    fabrics = [load_fabric(fabric_called(name)) for name in options.fabrics]
-    inner = next((one for one in fabrics if one.kind not in _SCALE_OUT), None)
-    outer = next((one for one in fabrics if one.kind in _SCALE_OUT), None)
-    if options.gpu is None:
-        among = f" ({_and([name.words for name in dict.fromkeys(names)])})" if names else ""
-        questions.ask(
-            "the GPU type (and so the link rates)",
-            f"{input_name('gpu')} NAME{among} of `rackplan catalog`, a GPU like h100-sxm or a system like hgx-h100",
-        )
-        return None
-    name, wanted = _named_system(options), options.gpus_per_node
-    gpu = load_domain(name).gpu if name else _named_gpu(options.gpu, options.hbm)
-    source = told.words if told else f"{called('gpu')} {options.gpu}"
-    log.assume(f"GPU type: {gpu.name} ({source}).")
-    if name is not None:
-        system: DomainSpec | None = load_domain(name)
-        if system is not None and wanted not in (None, system.gpus_per_node):
-            raise InputError(
-                f"{system.part} has {system.gpus_per_node} GPUs to a node.",
-                field="gpus_per_node",
-                value=wanted,
-            )
-        return Parts(gpu, name, system, find_scale_out(name), inner, outer)
-    systems = [one for one in systems_of(gpu.name) if wanted in (None, one.gpus_per_node)]
-    return Parts(gpu, None, systems[0] if len(systems) == 1 else None, None, inner, outer)
-
-
-def _named_system(options: ImportOptions) -> str | None:
-    """Return the catalog system that the user named, if it was one: a GPU goes by its own name first."""
-    text = options.gpu
-    if text is None or text in cluster_names():
-        return text
-    own = text in gpu_names() or options.hbm is not None
-    return None if own or find_gpu(text) is not None else find_system(text)
-
-
-def _named_gpu(text: str, hbm: str | None) -> GpuSpec:
-    """Return the GPU that the user named; with a memory of its own only the exact name is the catalog's."""
-    known = text if text in gpu_names() else find_gpu(text) if hbm is None else None
-    if known is not None:
-        return load_gpu(known)
-    if hbm is None:
-        near = spelled_gpus().near(text)
-        raise InputError(
-            f"{input_name('gpu')} {text}: unknown GPU '{text}'; {near} For a custom GPU give its memory "
-            f"too, like {input_name('hbm')} '48 GB'."
-        )
-    memory = figure_of(hbm, "byte", input_name("hbm"), called("hbm"))
-    return GpuSpec(name=text, title=text, vendor="user", status="user", dies=1, figures={"hbm_bytes": memory})
-
-
-def answer(
-    options: ImportOptions,
-    parts: Parts | None,
-    nodes: Nodes,
-    fabric: FabricFound | None,
-    tops: int,
-    questions: Questions,
-    log: Log,
-) -> Answers | None:
-    """Return what hosts and their fabric leave open; None where parts were not named.
-
-    ``tops`` are the switches that nothing joins. What is missing is added to the questions.
-    """
-    asking = _Asking(options, parts, questions, log)
-    dumps = [node for node in nodes.values() if node is not None]
-    over_pcie = [node for node in dumps if node.over_pcie]
-    infiniband = fabric is not None and fabric.infiniband
-    per_node = 0 if len(dumps) == len(nodes) else asking.per_node()
-    nic = pcie = socket_link = ratio = join = None
-    if fabric is not None and _needs_nic(fabric, nodes, parts):
-        nic = asking.nic(infiniband=infiniband)
-    if fabric is not None and any(trunk.count is None for trunk in fabric.trunks):
-        ratio = asking.oversubscription()
-    if tops:
-        join = asking.rate(
-            "join_leaves", f"Root switch over {tops} switches without uplinks, an uplink of each"
-        )
-    if join is None and tops:
-        questions.ask(
-            f"how its {tops} separate switches are connected",
-            f"the fabric's own file, or {input_name('join_leaves')} RATE (a root switch with one uplink from each)",
-        )
-    if options.pcie is not None:
-        pcie = inner_fabric("pcie", figure_of(options.pcie, "byte/s", input_name("pcie"), called("pcie")))
-    elif any(len(node.pcie) < len(node.gpus) or None in node.pcie for node in over_pcie):
-        why = (
-            ", the way between GPUs whose links are disabled" if any(node.down for node in over_pcie) else ""
-        )
-        questions.ask(f"the PCIe rate of a GPU{why}", f"{input_name('pcie')} RATE (like '64 GB/s')")
-    if any(node.between_sockets for node in over_pcie):
-        rate = asking.rate("socket_link", "Link between sockets", " each way")
-        socket_link = None if rate is None else inner_fabric("socket-link", rate)
-        if rate is None:
-            questions.ask(
-                "the rate between its sockets", f"{input_name('socket_link')} RATE (like '100 GB/s')"
-            )
-    if parts is None:
-        return None
-    if parts.system is None and any(node is None or not node.gpus for node in nodes.values()):
-        several = ", ".join(one.part for one in systems_of(parts.gpu.name))
-        other = "a node's `nvidia-smi topo -m` or NCCL XML too"
-        questions.ask(
-            "how the GPUs of a node are connected",
-            f"{input_name('gpu')} SYSTEM ({several})" if several else other,
-        )
-    linked = any(node is None or node.link_kind != "pcie" or not node.gpus for node in nodes.values())
-    plain = parts.design is not None and options.nic is None and parts.outer is None
-    return Answers(
-        options=options,
-        parts=parts,
-        per_node=per_node,
-        scale_up=asking.scale_up(parts, dumps) if linked else None,
-        nic=nic,
-        nics_per_gpu=parts.design.nic_links_per_gpu if parts.design is not None and plain else 1,
-        pcie=pcie,
-        socket_link=socket_link,
-        oversubscription=ratio,
-        join_leaves=join,
-        infiniband=infiniband,
-    )
-
-
-@dataclass(frozen=True)
-class _Asking:
-    """One figure after another: the user's, that of a named part, or a question."""
-
-    options: ImportOptions
-    parts: Parts | None
-    questions: Questions
-    log: Log
-
-    def rate(self, name: str, what: str, suffix: str = "") -> Figure | None:
-        """Return the rate that the user gave by an option, if so."""
-        text = getattr(self.options, name)
-        if text is None:
-            return None
-        self.log.assume(f"{what}: {text}{suffix} (option `{name}`).")
-        return figure_of(text, "byte/s", input_name(name), f"option `{name}`")
-
+    @cached_property
     def per_node(self) -> int:
-        """Return the GPUs under one host: as the user says, else those of the one system of this GPU."""
-        count, source = self.options.gpus_per_node, f" ({called('gpus_per_node')})"
-        if count is None and self.parts is not None and (system := self.parts.system) is not None:
-            count, source = system.gpus_per_node, f": catalog system {system.part}"
+        """GPUs under one host: as the user says, else those of the one system of this GPU."""
+        known, source = (
+            (self.system.gpus_per_node, self.system.part) if self.system is not None else (None, "")
+        )
+        given = self.options.gpus_per_node
+        count = self._answer("GPUs to a node", "gpus_per_node", given, known, f"catalog system {source}")
         if count is None:
-            self.questions.ask("the number of GPUs per node", f"{input_name('gpus_per_node')} N")
-            return 0
-        self.log.assume(f"{plural(count, 'GPU')} to a node{source}.")
-        return count
+            self.ask("the number of GPUs per node", f"{input_name('gpus_per_node')} N")
+        return count or 2
 
-    def scale_up(self, parts: Parts, dumps: Sequence[NodeFound]) -> FabricSpec | None:
-        """Return one scale-up link: of the fabric that the user named, else the catalog's, else as a dump has it."""
-        found = commonest(node.link_rate for node in dumps if node.link_rate is not None)
-        fabrics = {one.fabric.name: one.fabric for one in parts.systems}
-        if parts.inner is not None:
-            fabric, source = parts.inner, f" ({called('fabric')})"
-        elif len(fabrics) == 1:
-            stated = f" ({found.source}: {found.text})" if found is not None else ""
-            (fabric,), source = fabrics.values(), f", that of {parts.gpu.name} in the catalog{stated}"
-        elif found is not None:
+    @cached_property
+    def scale_up(self) -> FabricSpec:
+        """One scale-up link: of the fabric that the user named, else the catalog's, else as a dump has it."""
+        found = self._link_rate
+        fabrics = {domain.fabric.name: domain.fabric for domain in self.systems}
+        known = next(iter(fabrics.values())) if len(fabrics) == 1 else None
+        stated = f" ({found.source}: {found.text})" if found is not None else ""
+        source = f"that of {self.gpu.name} in the catalog{stated}"
+        fabric = self._answer("Scale-up link", "fabric", self.inner, known, source)
+        if fabric is None and found is not None:
             return inner_fabric(f"scale-up {found.text}", found, scale_up=True)
-        else:
-            known = fabrics or [name for name in fabric_names() if load_fabric(name).kind not in _SCALE_OUT]
-            self.questions.ask(
-                "the rate of a scale-up link", f"{input_name('fabric')} NAME ({', '.join(known)})"
+        if fabric is None and self.named:
+            names = [name for name in fabric_names() if load_fabric(name).kind not in _SCALE_OUT]
+            self.ask(
+                "the rate of a scale-up link", f"{input_name('fabric')} NAME ({', '.join(fabrics or names)})"
             )
-            return None
-        self.log.assume(f"Scale-up link: {_rate(fabric)} each way, {fabric.name}{source}.")
-        return fabric
+        return fabric or _UNKNOWN
 
-    def nic(self, *, infiniband: bool) -> FabricSpec | None:
-        """Return one NIC: as the user says, else the named system's."""
-        if (rate := self.rate("nic", "NIC")) is not None:
-            return out_fabric(rate, infiniband=infiniband)
-        fabric, source, parts = None, "", self.parts
-        if parts is not None and parts.outer is not None:
-            fabric, source = parts.outer, f" ({called('fabric')})"
-        elif parts is not None and parts.design is not None:
-            fabric, source = parts.design.fabric, f", catalog system {parts.name}"
+    @cached_property
+    def nic(self) -> FabricSpec:
+        """One NIC: as the user says, else the named system's."""
+        rate, known = self._rates.get("nic"), self.design.fabric if self.design is not None else None
+        given = self.outer if rate is None else self.out_fabric(rate)
+        fabric = self._answer("NIC", "fabric" if rate is None else "nic", given, known)
         if fabric is None:
-            options = (
-                f"{input_name('nic')} RATE (like '400 Gb/s') or {input_name('fabric')} NAME (like ib-ndr400)"
-            )
-            self.questions.ask("the rate of a NIC", options)
-        else:
-            self.log.assume(f"NIC: {_rate(fabric)}, {fabric.name}{source}.")
-        return fabric
+            name = f"{input_name('fabric')} NAME (like ib-ndr400)"
+            self.ask("the rate of a NIC", f"{input_name('nic')} RATE (like '400 Gb/s') or {name}")
+        return fabric or _UNKNOWN
 
-    def oversubscription(self) -> float | None:
-        """Return downlink over uplink rate of a leaf: as the user says, else the named system's."""
-        value, source = self.options.oversubscription, f" ({called('oversubscription')})"
-        if value is None and self.parts is not None and self.parts.design is not None:
-            value, source = self.parts.design.oversubscription, f", catalog system {self.parts.name}"
-        if value is None:
+    @property
+    def nics_per_gpu(self) -> int:
+        """NICs of one GPU where no file has any: those of the named system unless the user has other ones."""
+        own = "nic" in self._rates or self.outer is not None
+        return 1 if self.design is None or own else self.design.nic_links_per_gpu
+
+    def nic_link(self, found: Figure | None) -> FabricSpec:
+        """Return one NIC at the rate that a file has, else as answered."""
+        if found is None:
+            return self.nic
+        typed = self._rates.get("nic", found)
+        if typed.value != found.value:
+            self._unused.pop("nic", None)
+            source = found.source.partition(",")[0]
+            self.say("irregular", f"{called('nic')} {typed.text}: {source} says {found.text}, which is used.")
+        return self.out_fabric(found)
+
+    def pcie(self, found: Figure | None) -> FabricSpec | None:
+        """Return a PCIe link at the rate that a dump has, else at the option's, if either has one."""
+        rate = found or self._answer("PCIe of a GPU, each way", "pcie", self._rates.get("pcie"))
+        return inner_fabric("pcie", rate) if rate else None
+
+    @cached_property
+    def socket_link(self) -> FabricSpec:
+        """The link between two sockets of a host."""
+        given = self._rates.get("socket_link")
+        rate = self._answer("Link between sockets, each way", "socket_link", given)
+        if rate is None:
+            self.ask("the rate between its sockets", f"{input_name('socket_link')} RATE (like '100 GB/s')")
+        return inner_fabric("socket-link", rate) if rate else _UNKNOWN
+
+    @cached_property
+    def oversubscription(self) -> float:
+        """Downlink over uplink rate of a leaf: as the user says, else the named system's."""
+        given = self.options.oversubscription
+        known = self.design.oversubscription if self.design is not None else None
+        ratio = self._answer("Uplinks of a leaf, oversubscribed by", "oversubscription", given, known)
+        if ratio is None:
             ask = f"{input_name('oversubscription')} R (1: as many as downlinks)"
-            self.questions.ask("the number of uplinks of a leaf", ask)
-        else:
-            self.log.assume(f"Uplinks of a leaf: its downlinks over {value:g}{source}.")
-        return value
+            self.ask("the number of uplinks of a leaf", ask)
+        return ratio or 1.0
 
+    def join_leaves(self, tops: int) -> Figure:
+        """Return the uplink of each of the ``tops`` switches that nothing joins."""
+        what = f"Root switch over {tops} switches without uplinks, an uplink of each"
+        rate = self._answer(what, "join_leaves", self._rates.get("join_leaves"))
+        if rate is None:
+            root = f"{input_name('join_leaves')} RATE (a root switch with one uplink from each)"
+            hosts = f"{input_name('hosts')} LIST if the hosts of some have no GPUs"
+            options = f"the fabric's own file, {root}, or {hosts}"
+            self.ask(f"how its {tops} separate switches are connected", options)
+        return rate or _UNKNOWN.link_bytes_per_s
 
-def _needs_nic(fabric: FabricFound, nodes: Nodes, parts: Parts | None) -> bool:
-    """Whether neither the fabric nor a host's dump has the rate of some NIC."""
-    for host, ports in fabric.ports_by_host.items():
-        if host in nodes and any(port.rate is None for port in ports):
-            node = nodes[host]
-            near = [nic for nic in node.nics if nic.near] if node is not None else []
-            if not near or any(nic.rate is None for nic in near):
-                return True
-    return not fabric.switches and parts is not None and parts.design is not None
-
-
-def out_fabric(rate: Figure, *, infiniband: bool = False) -> FabricSpec:
-    """Return a scale-out link of ``rate``: of a catalog fabric where an InfiniBand file states its rate."""
-    if infiniband:
-        for fabric in map(load_fabric, fabric_names()):
+    def out_fabric(self, rate: Figure) -> FabricSpec:
+        """Return a scale-out link of ``rate``: of a catalog fabric where an InfiniBand file states its rate."""
+        for fabric in map(load_fabric, fabric_names()) if self.infiniband else ():
             if fabric.kind == "ib" and fabric.link_bytes_per_s.value == rate.value:
                 return replace(fabric, link_bytes_per_s=rate)
-    speed = format_quantity(rate.value * 8, "byte/s").replace("B/s", "b/s")
-    name = f"{'ib' if infiniband else 'nic'} {speed}"
-    return FabricSpec(
-        name=name, kind="link", link_bytes_per_s=rate, latency_s=stand_in_latency(scale_up=False)
-    )
+        speed = format_quantity(rate.value * 8, "byte/s").replace("B/s", "b/s")
+        name, latency = f"{'ib' if self.infiniband else 'nic'} {speed}", stand_in_latency(scale_up=False)
+        return FabricSpec(name=name, kind="link", link_bytes_per_s=rate, latency_s=latency)
 
 
 def inner_fabric(name: str, rate: Figure, *, scale_up: bool = False) -> FabricSpec:
@@ -334,11 +294,25 @@ def inner_fabric(name: str, rate: Figure, *, scale_up: bool = False) -> FabricSp
     return FabricSpec(name=name, kind="link", link_bytes_per_s=rate, latency_s=latency)
 
 
-def _rate(fabric: FabricSpec) -> str:
-    figure = fabric.link_bytes_per_s
-    return figure.text or format_quantity(figure.value, "byte/s")
+_UNKNOWN = inner_fabric("unknown", Figure(1.0, "byte/s", Evidence.ASSUMED, "asked for"))
+"""Stands for a link until everything that is missing is known; no cluster is made of it."""
 
 
-def _and(words: list[str]) -> str:
+def _gpu(name: str, **figures: Figure) -> GpuSpec:
+    return GpuSpec(name=name, title=name, vendor="user", status="user", dies=1, figures=figures)
+
+
+def _words(value: object) -> str:
+    """Return a figure in words, with the name of its fabric where it is of the catalog."""
+    if isinstance(value, FabricSpec):
+        name = f", {value.name}" * (value.kind != "link")
+        return f"{_words(value.link_bytes_per_s)} each way{name}"
+    if isinstance(value, Figure):
+        return value.text or format_quantity(value.value, value.unit)
+    return f"{value:g}"
+
+
+def _and(words: Iterable[str]) -> str:
     """Join words with commas and a final `and`."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,4 +1,4 @@
-"""From a completed cluster to its specification: domains and a fabric where it is homogeneous, else a raw graph.
+"""From a completed graph to its specification: domains and a fabric where it is homogeneous, else a raw graph.
 
 The commonest host, leaf and spine give the cluster as it was meant. It is built, and the graph compared with it link
 by link: what is missing or slow is broken, and anything else that differs leaves the graph as it was found.
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
-from networkx.utils import UnionFind
 
 from topology.base.errors import InputError
 from topology.base.units import format_quantity
@@ -23,11 +22,11 @@ from topology.fabrics.fabric import ScaleOutSpec
 from topology.fabrics.fat_tree import FatTreeFabric
 from topology.fabrics.leaf_spine import LeafSpineFabric
 from topology.fabrics.rail import RailFabric
-from topology.files.plausible import check_raw_links
 from topology.graph import SCALE_UP_KINDS
-from topology.importers.completed import Completed, bytes_per_s, rate_of
-from topology.importers.found import commonest
-from topology.spec import FabricSpec, Fault, RawLink, RawTopology
+from topology.importers.answers import Answers
+from topology.importers.draft import Draft, bytes_per_s, rate_of
+from topology.importers.found import commonest, groups_of
+from topology.spec import FabricSpec, Fault, RawLink, RawNode, RawTopology
 from topology.structures.domain import DomainSpec
 from topology.structures.mesh import MeshDomain
 from topology.structures.switch import ChipDomain, SwitchDomain
@@ -37,112 +36,105 @@ _MOST_LACKING = 0.02
 _MOST_LISTED = 8
 _SAME = 1e-9
 _ABSENT = "(absent)"
-_LEVELS = ("leaf", "spine", "core")
+_ABOVE = {"gpu": "leaf", "leaf": "spine", "spine": "core"}
 
 
-@dataclass(frozen=True)
-class Built:
-    """A cluster's specification.
+def build(name: str, draft: Draft, raw: RawTopology, *, cabled: bool) -> tuple[ClusterSpec, tuple[str, ...]]:
+    """Return the specification of a cluster, ``raw`` its graph, and the hosts of a regular form in its order.
 
-    ``hosts`` gives the hosts of a regular form in its order, ``anomalies`` what is broken or unusual in it;
-    ``rates_unusual`` is set where rates are not those that the catalog knows for such parts.
-    """
-
-    spec: ClusterSpec
-    hosts: tuple[str, ...] = ()
-    anomalies: tuple[str, ...] = ()
-    rates_unusual: bool = False
-
-
-def build(completed: Completed) -> Built:
-    """Return the specification of a cluster.
+    ``cabled`` is unset where no file says how domains are connected, which then are as in the named system.
 
     Raises
     ------
     InputError
         If its GPUs are not all connected, or its hosts differ where nothing says how they are cabled.
     """
-    raw, place, notes = completed.raw, completed.place, list[str]()
-    unjoined = not completed.switched and len(completed.domains) > 1
+    answers = draft.answers
+    by_design = not cabled and len(draft.domains) > 1
     try:
-        short = _homogeneous(completed, notes)
-        if short is not None and not unjoined:
-            check_cluster(short[0], place)
+        short = _regular(name, draft, raw)
+        if short is not None and not by_design:
+            check_cluster(short[0], answers.place)
     except InputError:
         short = None
-    if unjoined:
+    if by_design:
         if short is None or short[0].faults:
-            raise InputError(
-                f"{place}: names no switches, and its hosts differ or have only PCIe; add the fabric's file."
-            )
-        short = check_cluster(replace(short[0], scale_out=_design(completed)), place), short[1]
-    try:
-        check_raw_links(raw, "rates")
-    except InputError as error:
-        notes.append(f"{error.problem} Kept as in the file.")
-        unusual = True
-    else:
-        unusual = False
-    spec, hosts = short or (raw_cluster_spec(completed.name, raw, _unlinked(raw, notes), place), [])
-    return Built(spec, tuple(hosts), tuple(notes), unusual)
+            what = "names no switches, and its hosts differ or have only PCIe; add the fabric's file"
+            raise InputError(f"{answers.place}: {what}.")
+        short = check_cluster(replace(short[0], scale_out=_design(answers)), answers.place), short[1]
+    if short is not None:
+        return short[0], tuple(short[1])
+    return raw_cluster_spec(name, raw, _unlinked(raw, answers), answers.place), ()
 
 
-def _unlinked(raw: RawTopology, notes: list[str]) -> tuple[Fault, ...]:
+def scale_up_groups(raw: RawTopology) -> list[list[RawNode]]:
+    """Return the GPUs of a graph by the groups that scale-up links join."""
+    nodes = {node.id: node for node in raw.nodes if node.kind in SCALE_UP_KINDS}
+    joins = (link.between for link in raw.links if nodes.keys() >= set(link.between))
+    groups = groups_of((name for name, node in nodes.items() if node.kind == "gpu"), joins)
+    return [[nodes[name] for name in group] for group in groups]
+
+
+def _unlinked(raw: RawTopology, answers: Answers) -> tuple[Fault, ...]:
     """Return as broken the GPUs without a scale-up link where all others of their domain are joined by some."""
-    domains = {node.id: node.domain for node in raw.nodes if node.kind in SCALE_UP_KINDS}
-    gpus = {node.id for node in raw.nodes if node.kind == "gpu"}
-    joined: UnionFind[str] = UnionFind(domains)
-    for link in raw.links:
-        if domains.keys() >= set(link.between):
-            joined.union(*link.between)
-    faults = []
-    for domain in dict.fromkeys(domains.values()):
-        groups = [group & gpus for group in joined.to_sets() if domains[min(group)] == domain]
-        alone = sorted(gpu for group in groups if len(group) == 1 for gpu in group)
-        if alone and sum(len(group) > 1 for group in groups) == 1:
-            faults += [Fault(gpu=gpu) for gpu in alone]
-            notes += [
-                f"{gpu} has no scale-up link, unlike other GPUs of its domain: broken." for gpu in alone
-            ]
-    return tuple(faults)
+    groups = scale_up_groups(raw)
+    several = Counter(group[0].domain for group in groups if len(group) > 1)
+    alone = [group[0] for group in groups if len(group) == 1 == several[group[0].domain]]
+    for gpu in alone:
+        answers.say("irregular", f"{gpu.id} has no scale-up link, unlike other GPUs of its domain: broken.")
+    return tuple(Fault(gpu=gpu.id) for gpu in alone)
 
 
-def _design(completed: Completed) -> ScaleOutSpec | None:
+def _design(answers: Answers) -> ScaleOutSpec | None:
     """Return the fabric between domains that no file cables: the design of the named system."""
-    answers, design = completed.answers, completed.answers.parts.design
-    if design is None or answers.nic is None:
-        return None
-    ratio = answers.options.oversubscription
-    if answers.nic == design.fabric and ratio is None:
+    design, given = answers.design, answers.options.oversubscription
+    if design is None or (answers.nic == design.fabric and given is None):
         return design
     return replace(
         design,
         fabric=_as_read(design.kind, answers.nic),
         nic_links_per_gpu=answers.nics_per_gpu,
-        oversubscription=design.oversubscription if ratio is None else ratio,
+        oversubscription=design.oversubscription if given is None else answers.oversubscription,
     )
 
 
-@dataclass
 class _Graph:
-    """A graph by hosts and domains, with links by their lower end.
+    """A graph by hosts and domains, whose hosts follow each other.
 
-    ``up`` has the scale-up links of a GPU, ``nics`` those to leaves, ``above`` those of a switch to the level above.
+    ``inside`` has the scale-up links of each GPU, ``above`` those of each node to the switches one level above.
     """
 
-    gpus: dict[str, list[str]]
-    domains: dict[str, list[str]]
-    kinds: dict[str, str]
-    up: dict[str, dict[str, RawLink]] = field(default_factory=lambda: defaultdict(dict))
-    nics: dict[str, dict[str, RawLink]] = field(default_factory=lambda: defaultdict(dict))
-    above: dict[str, dict[str, RawLink]] = field(default_factory=lambda: defaultdict(dict))
-
-    @property
-    def per_node(self) -> int:
-        return commonest(map(len, self.gpus.values())) or 0
+    def __init__(self, draft: Draft, raw: RawTopology) -> None:
+        self.kinds = {node.id: node.kind for node in raw.nodes}
+        domains = draft.domains.values()
+        self.domains = [list(hosts) for hosts in domains]
+        self.gpus = {host: [gpu.id for gpu in own] for hosts in domains for host, own in hosts.items()}
+        self.per_node = commonest(map(len, self.gpus.values())) or 0
+        self.inside: dict[str, dict[str, RawLink]] = {name: {} for name in self.kinds}
+        self.above: dict[str, dict[str, RawLink]] = {name: {} for name in self.kinds}
+        for link in raw.links:
+            for name, other in (link.between, link.between[::-1]):
+                if self.kinds[name] == "gpu" and self.kinds[other] in SCALE_UP_KINDS:
+                    self.inside[name][other] = link
+                elif _ABOVE.get(self.kinds[name]) == self.kinds[other]:
+                    self.above[name][other] = link
 
     def of_kind(self, kind: str) -> list[str]:
+        """Return the nodes of a kind."""
         return [name for name, own in self.kinds.items() if own == kind]
+
+    def over(self, names: Iterable[str]) -> list[str]:
+        """Return the switches above some nodes, each once."""
+        return list(dict.fromkeys(other for name in names for other in self.above[name]))
+
+    def uplinks(self, switches: Iterable[str], nic: RawLink) -> float | None:
+        """Return how many links like a NIC's most switches have up: those of other rates count by their rate."""
+        rate = nic.fabric.link_bytes_per_s.value
+        return commonest(
+            round(sum(bytes_per_s(link) / rate for link in own.values()), 6)
+            for name in switches
+            if (own := self.above[name])
+        )
 
 
 @dataclass(frozen=True)
@@ -154,243 +146,156 @@ class _Shape:
     names: dict[str, str]
 
 
-def _homogeneous(completed: Completed, notes: list[str]) -> tuple[ClusterSpec, list[str]] | None:
-    """Return a short form, whose domains nothing may join, and the hosts in its order."""
-    graph = _graph(completed)
-    unit = None if graph is None else _unit(graph, completed)
-    if graph is None or unit is None:
+def _regular(name: str, draft: Draft, raw: RawTopology) -> tuple[ClusterSpec, list[str]] | None:
+    """Return the short form of a graph, whose domains nothing may join, and the hosts in its order."""
+    graph, answers = _Graph(draft, raw), draft.answers
+    strange = set(graph.kinds.values()) - {"switch", *_ABOVE, *_ABOVE.values()}
+    if strange or sum(map(len, graph.domains)) != len(graph.gpus):
         return None
+    unit = _unit(graph, answers)
     shape: _Shape | None = _Shape(None, list(graph.gpus), {})
-    if graph.nics:
-        shape = None if len(graph.domains) == 1 else _rails(graph) or _tree(graph)
-    if shape is None:
+    if graph.over(graph.of_kind("gpu")):
+        shape = _fabric(graph) if len(graph.domains) > 1 else None
+    if unit is None or shape is None:
         return None
-    spec, names = _spec_of(completed.name, graph, unit, shape)
-    faults = _faults(spec, completed.raw.links, names, notes)
+    spec, names = _named(name, graph, unit, shape)
+    faults = _faults(spec, raw.links, names, answers)
     if faults:
         spec = replace(spec, faults=faults)
         build_cluster(spec)
     return None if faults is None else (spec, shape.hosts)
 
 
-def _graph(completed: Completed) -> _Graph | None:
-    """Return a graph by hosts and domains, None where it has what no short form has."""
-    kinds = {node.id: node.kind for node in completed.raw.nodes}
-    gpus: dict[str, list[str]] = defaultdict(list)
-    domains: dict[str, dict[str, None]] = defaultdict(dict)
-    for node in completed.raw.nodes:
-        if node.kind == "gpu" and node.node and node.domain:
-            gpus[node.node].append(node.id)
-            domains[node.domain][node.node] = None
-        elif node.kind not in ("switch", *_LEVELS):
-            return None
-    if not gpus or sum(map(len, domains.values())) != len(gpus):
-        return None
-    # a domain's hosts follow each other
-    ordered = {host: gpus[host] for own in domains.values() for host in own}
-    graph = _Graph(ordered, {label: list(own) for label, own in domains.items()}, kinds)
-    for link in completed.raw.links:
-        for one, other in (link.between, link.between[::-1]):
-            if kinds[one] == "gpu":
-                (graph.nics if kinds[other] in _LEVELS else graph.up)[one][other] = link
-            elif (kinds[one], kinds[other]) in (("leaf", "spine"), ("spine", "core")):
-                graph.above[one][other] = link
-    return graph
-
-
-def _commonest_link(ends: Mapping[str, Mapping[str, RawLink]]) -> RawLink | None:
+def _commonest_link(links: Iterable[RawLink]) -> RawLink | None:
     """Return a link of the commonest rate and count."""
-    links = {(link.count, *rate_of(link.fabric)): link for own in ends.values() for link in own.values()}
-    usual = commonest((link.count, *rate_of(link.fabric)) for own in ends.values() for link in own.values())
-    return None if usual is None else links[usual]
+    alike = [((link.count, *rate_of(link.fabric)), link) for link in links]
+    usual = commonest(key for key, _ in alike)
+    return dict(alike)[usual] if usual is not None else None
 
 
-def _unit(graph: _Graph, completed: Completed) -> DomainSpec | None:
+def _unit(graph: _Graph, answers: Answers) -> DomainSpec | None:
     """Return the domain that most are, None where the GPUs of no domain are linked alike."""
-    seen: Counter[tuple[str, tuple[int, ...], int]] = Counter()
-    for hosts in graph.domains.values():
-        own = [gpu for host in hosts for gpu in graph.gpus[host]]
-        if kind := _structure(graph, own):
-            seen[(*kind, len(own))] += 1
-    link, parts = _commonest_link(graph.up), completed.answers.parts
+    seen: Counter[tuple[bool, tuple[int, ...], int]] = Counter()
+    for hosts in graph.domains:
+        gpus = [gpu for host in hosts for gpu in graph.gpus[host]]
+        alike = {
+            tuple(sorted((link.count for link in graph.inside[gpu].values()), reverse=True)) for gpu in gpus
+        }
+        counts, direct = alike.pop(), graph.inside[gpus[0]].keys() <= set(gpus)
+        if counts and not alike and not (direct and len(set(counts)) > 1):
+            seen[direct, counts[:1] if direct else counts, len(gpus)] += 1
+    link = _commonest_link(link for own in graph.inside.values() for link in own.values())
     if not seen or link is None:
         return None
-    (structure, counts, gpus), _ = seen.most_common(1)[0]
-    system, per_node, fabric = parts.system, graph.per_node, link.fabric
-    if (
-        system is not None
-        and parts.name is not None
-        and (system.structure, system.gpus_per_node) == (structure, per_node)
-        and rate_of(system.fabric) == rate_of(fabric)
-        and counts == _links_of(system)
-    ):
-        return replace(system, gpus=gpus)
-    rate = format_quantity(fabric.link_bytes_per_s.value, "byte/s")
+    (direct, counts, size), _ = seen.most_common(1)[0]
+    system = answers.system if answers.system and answers.system.gpus_per_node == graph.per_node else None
+    rate = format_quantity(link.fabric.link_bytes_per_s.value, "byte/s")
     known: dict[str, Any] = {
         "part": "custom",
-        "title": f"domain of {gpus} {parts.gpu.title}",
+        "title": f"domain of {size} {answers.gpu.title}",
         "status": "user",
-        "gpu": parts.gpu,
-        "gpus": gpus,
-        "gpus_per_node": per_node,
-        "fabric": replace(fabric, name=f"scale-up {rate}"),
-        "nodes_per_rack": system.nodes_per_rack if system and system.gpus_per_node == per_node else None,
+        "gpu": answers.gpu,
+        "gpus": size,
+        "gpus_per_node": graph.per_node,
+        "fabric": replace(link.fabric, name=f"scale-up {rate}"),
+        "nodes_per_rack": None if system is None else system.nodes_per_rack,
     }
-    if structure == "mesh":
-        return MeshDomain(**known, links_per_neighbour=counts[0])
-    return SwitchDomain(**known, links_per_switch=counts)
+    if direct:
+        custom: DomainSpec = MeshDomain(**known, links_per_neighbour=counts[0])
+    else:
+        custom = SwitchDomain(**known, links_per_switch=counts)
+    is_named = system is not None and answers.name is not None and _links(system) == _links(custom)
+    return replace(system, gpus=size) if system is not None and is_named else custom
 
 
-def _links_of(system: DomainSpec) -> tuple[int, ...]:
-    """Return the links of a GPU to each chip, most first, or to a peer."""
-    if isinstance(system, MeshDomain):
-        return (system.links_per_neighbour,)
-    return tuple(sorted(system.links_per_switch, reverse=True)) if isinstance(system, ChipDomain) else ()
+def _links(domain: DomainSpec) -> tuple[object, ...]:
+    """Return what tells the links of a mesh or of switch chips from others."""
+    counts = domain.links_per_neighbour if isinstance(domain, MeshDomain) else 0
+    chips = sorted(domain.links_per_switch) if isinstance(domain, SwitchDomain) else []
+    return domain.structure, counts, chips, rate_of(domain.fabric)
 
 
-def _structure(graph: _Graph, gpus: Sequence[str]) -> tuple[str, tuple[int, ...]] | None:
-    """Return the structure of some GPUs with the links of each to a chip or peer, None where they differ."""
-    ends: dict[str, list[int]] = defaultdict(list)
-    for gpu in gpus:
-        for other, link in graph.up.get(gpu, {}).items():
-            ends[other].append(link.count)
-    if not ends or any(len(set(counts)) > 1 for counts in ends.values()):
+def _fabric(graph: _Graph) -> _Shape | None:
+    """Return rails (GPU i of each host of a pod on its leaf i), a leaf-spine of two levels, or a fat tree."""
+    leaves_of = {host: [leaf for gpu in own for leaf in graph.above[gpu]] for host, own in graph.gpus.items()}
+    together = sum(len(own) != len(set(own)) for own in leaves_of.values())
+    cores = graph.of_kind("core")
+    rails = graph.per_node > 1 and not cores and together <= _MOST_LACKING * len(graph.gpus)
+    if not rails:
+        leaves_of = {host: [leaf] for host, own in leaves_of.items() if (leaf := commonest(own)) is not None}
+    first = {own[0]: host for host, own in graph.gpus.items() if host in leaves_of}
+    joins = ([gpu, *leaves_of[host]] for gpu, host in first.items())
+    groups = [[first[gpu] for gpu in own] for own in groups_of(first, joins)]
+    leaves = list(dict.fromkeys(leaf for own in groups for host in own for leaf in leaves_of[host]))
+    nic = _commonest_link(link for gpu in graph.of_kind("gpu") for link in graph.above[gpu].values())
+    up = None if nic is None else graph.uplinks(leaves, nic)
+    if nic is None or up is None or len(first) < len(graph.gpus):
         return None
-    counts = tuple(sorted((own[0] for own in ends.values()), reverse=True))
-    if ends.keys().isdisjoint(gpus) and all(len(own) == len(gpus) for own in ends.values()):
-        return "switch", counts
-    mesh = ends.keys() == set(gpus) and all(len(own) == len(gpus) - 1 for own in ends.values())
-    return ("mesh", counts[:1]) if mesh and len(set(counts)) == 1 else None
-
-
-def _filled(graph: _Graph, groups: Iterable[Sequence[str]], size: int) -> list[str]:
-    """Return the hosts of groups; where a host is a domain, all groups but the last are filled up to ``size``."""
-    rows = list(groups)
-    pad = len(graph.domains) == len(graph.gpus)
-    return [
-        host
-        for number, row in enumerate(rows)
-        for host in (*row, *[_ABSENT] * (pad and number < len(rows) - 1) * (size - len(row)))
-    ]
-
-
-def _uplinks(graph: _Graph, switches: Iterable[str], nic: RawLink) -> float | None:
-    """Return how many links like a NIC's most of some switches have up: those of other rates count by their rate."""
-    one = nic.fabric.link_bytes_per_s.value
-    return commonest(
-        round(sum(bytes_per_s(link) / one for link in own.values()), 6)
-        for name in switches
-        if (own := graph.above.get(name))
-    )
-
-
-def _rails(graph: _Graph) -> _Shape | None:
-    """Return rails: GPU i of each host of a pod on its leaf i, all leaves on all spines."""
-    nic = _commonest_link(graph.nics)
-    votes: dict[str, Counter[int]] = defaultdict(Counter)
-    pods: UnionFind[str] = UnionFind()
-    together = 0
-    for host, members in graph.gpus.items():
-        own = [leaf for member in members for leaf in graph.nics.get(member, ())]
-        together += len(own) != len(set(own))
-        pods.union(f"host {host}", *(f"leaf {leaf}" for leaf in own))
-        for place, member in enumerate(members):
-            for leaf in graph.nics.get(member, ()):
-                votes[leaf][place] += 1
-    rail = {leaf: counts.most_common(1)[0][0] for leaf, counts in votes.items()}
-    spines = graph.of_kind("spine")
-    if graph.per_node < 2 or together > _MOST_LACKING * len(graph.gpus) or graph.of_kind("core"):
-        return None
-    if nic is None or (up := _uplinks(graph, rail, nic)) is None:
-        return None
-    groups: dict[str, list[str]] = defaultdict(list)
-    for host in graph.gpus:
-        groups[pods[f"host {host}"]].append(host)
-    size = commonest(map(len, groups.values())) or 0
-    number = {root: place for place, root in enumerate(groups)}
-    names = {leaf: f"f.p{number[pods[f'leaf {leaf}']]}.l{place}" for leaf, place in rail.items()}
-    names |= {spine: f"f.s{place}" for place, spine in enumerate(spines)}
-    out = RailFabric(
-        fabric=_as_read("rail", nic.fabric),
-        nic_links_per_gpu=nic.count,
-        nodes_per_pod=size,
-        spines=len(spines),
-        oversubscription=size * nic.count / up,
-    )
-    return _Shape(out, _filled(graph, groups.values(), size), names)
-
-
-def _tree(graph: _Graph) -> _Shape | None:
-    """Return a leaf-spine of two levels, or a fat tree of three."""
-    nic = _commonest_link(graph.nics)
-    on_leaf: dict[str, list[str]] = defaultdict(list)
-    for host, members in graph.gpus.items():
-        leaf = commonest(leaf for member in members for leaf in graph.nics.get(member, ()))
-        if leaf is None:
-            return None
-        on_leaf[leaf].append(host)
-    size = commonest(map(len, on_leaf.values()))
-    if nic is None or not size or (up := _uplinks(graph, on_leaf, nic)) is None:
-        return None
-    kind = "fat-tree" if graph.of_kind("core") else "leaf-spine"
-    spines = dict.fromkeys(spine for leaf in on_leaf for spine in graph.above.get(leaf, ()))
+    size = commonest(map(len, groups)) or 0
     known: dict[str, Any] = {
-        "fabric": _as_read(kind, nic.fabric),
         "nic_links_per_gpu": nic.count,
-        "oversubscription": size * graph.per_node * nic.count / up,
+        "oversubscription": size * nic.count / up * (1 if rails else graph.per_node),
     }
-    if kind == "fat-tree":
-        return _fat_tree(graph, known, size, on_leaf, up, nic)
-    out = LeafSpineFabric(**known, nodes_per_pod=size, spines=len(spines))
-    names = {leaf: f"f.l{place}" for place, leaf in enumerate(on_leaf)}
-    names |= {spine: f"f.s{place}" for place, spine in enumerate(spines)}
-    return _Shape(out, _filled(graph, on_leaf.values(), size), names)
+    if cores:
+        return _fat_tree(graph, known, dict(zip(leaves, groups, strict=True)), cores, up, nic)
+    spines = graph.over(leaves)
+    known |= {"nodes_per_pod": size, "spines": len(spines)}
+    names = {spine: f"f.s{place}" for place, spine in enumerate(spines)}
+    hosts = _filled(graph, groups, size)
+    if not rails:
+        names |= {leaf: f"f.l{place}" for place, leaf in enumerate(leaves)}
+        return _Shape(LeafSpineFabric(fabric=_as_read("leaf-spine", nic.fabric), **known), hosts, names)
+    for pod, own in enumerate(groups):
+        places: dict[str, list[int]] = defaultdict(list)
+        for host in own:
+            for place, gpu in enumerate(graph.gpus[host]):
+                for leaf in graph.above[gpu]:
+                    places[leaf].append(place)
+        names |= {leaf: f"f.p{pod}.l{commonest(of_gpus)}" for leaf, of_gpus in places.items()}
+    return _Shape(RailFabric(fabric=_as_read("rail", nic.fabric), **known), hosts, names)
 
 
 def _fat_tree(
     graph: _Graph,
     known: Mapping[str, Any],
-    per_leaf: int,
-    on_leaf: Mapping[str, list[str]],
+    hosts_on: Mapping[str, list[str]],
+    cores: Sequence[str],
     up: float,
     nic: RawLink,
 ) -> _Shape | None:
     """Return a fat tree: leaves on the spines of their pod, spine i of every pod on the same cores."""
-    pods: UnionFind[str] = UnionFind(on_leaf)
-    planes: UnionFind[str] = UnionFind()
-    spines: dict[str, dict[str, None]] = defaultdict(dict)
-    leaves: dict[str, list[str]] = defaultdict(list)
-    for leaf in on_leaf:
-        pods.union(leaf, *graph.above.get(leaf, ()))
-    for leaf in on_leaf:
-        leaves[pods[leaf]].append(leaf)
-        for spine in graph.above.get(leaf, ()):
-            spines[pods[leaf]][spine] = None
-            planes.union(spine, *graph.above.get(spine, ()))
-    every = list(chain(*spines.values()))
-    plane = {root: place for place, root in enumerate(dict.fromkeys(planes[spine] for spine in every))}
-    per_pod, names, cores = commonest(map(len, leaves.values())) or 0, dict[str, str](), Counter[int]()
-    for core in graph.of_kind("core"):
-        if (root := planes[core]) not in plane:
-            return None
-        names[core] = f"f.c{plane[root]}.{cores[plane[root]]}"
-        cores[plane[root]] += 1
-    for number, (pod, own) in enumerate(leaves.items()):
-        names |= {leaf: f"f.p{number}.l{place}" for place, leaf in enumerate(own)}
-        names |= {spine: f"f.p{number}.s{plane[planes[spine]]}" for spine in spines[pod]}
-    up_spine = _uplinks(graph, every, nic)
-    if up_spine is None or any(len(own) != per_pod for own in list(leaves.values())[:-1]):
+    pods = groups_of(hosts_on, ([leaf, *graph.above[leaf]] for leaf in hosts_on))
+    spines = [spine for pod in pods for spine in graph.over(pod)]
+    planes = groups_of([*spines, *cores], ([spine, *graph.above[spine]] for spine in spines))
+    up_spine, per_pod = graph.uplinks(spines, nic), commonest(map(len, pods)) or 0
+    lone = any(plane[0] in cores for plane in planes)
+    if up_spine is None or lone or any(len(pod) != per_pod for pod in pods[:-1]):
         return None
+    plane_of = {name: number for number, plane in enumerate(planes) for name in plane}
+    names: dict[str, str] = {}
+    for number, pod in enumerate(pods):
+        names |= {leaf: f"f.p{number}.l{place}" for place, leaf in enumerate(pod)}
+        names |= {spine: f"f.p{number}.s{plane_of[spine]}" for spine in graph.over(pod)}
+    of_planes = [[name for name in plane if name not in names] for plane in planes]
+    names |= {core: f"f.c{plane_of[core]}.{place}" for own in of_planes for place, core in enumerate(own)}
+    per_leaf = commonest(map(len, hosts_on.values())) or 0
     out = FatTreeFabric(
         **known,
+        fabric=_as_read("fat-tree", nic.fabric),
         nodes_per_pod=per_leaf * per_pod,
         leaves_per_pod=per_pod,
-        spines=len(plane),
-        cores=max(cores.values()),
-        core_oversubscription=per_pod * up / len(plane) / up_spine,
+        spines=len(planes),
+        cores=max(map(len, of_planes)),
+        core_oversubscription=per_pod * up / len(planes) / up_spine,
     )
-    groups = [on_leaf[leaf] for own in leaves.values() for leaf in own]
-    return _Shape(out, _filled(graph, groups, per_leaf), names)
+    return _Shape(out, _filled(graph, [hosts_on[leaf] for pod in pods for leaf in pod], per_leaf), names)
+
+
+def _filled(graph: _Graph, groups: Sequence[Sequence[str]], size: int) -> list[str]:
+    """Return the hosts of groups; where a host is a domain, all groups but the last are filled up to ``size``."""
+    pad = len(graph.domains) == len(graph.gpus)
+    full = [[*own, *[_ABSENT] * (pad * (size - len(own)))] for own in groups[:-1]]
+    return [host for own in (*full, groups[-1]) for host in own]
 
 
 def _as_read(kind: str, nic: FabricSpec) -> FabricSpec:
@@ -400,26 +305,21 @@ def _as_read(kind: str, nic: FabricSpec) -> FabricSpec:
     return replace(nic, name=f"{kind} {text}", kind="scale-out", link_bytes_per_s=replace(figure, text=text))
 
 
-def _spec_of(name: str, graph: _Graph, unit: DomainSpec, shape: _Shape) -> tuple[ClusterSpec, dict[str, str]]:
+def _named(name: str, graph: _Graph, unit: DomainSpec, shape: _Shape) -> tuple[ClusterSpec, dict[str, str]]:
     """Return the cluster without faults, and what each node of the graph is called in it."""
-    label = {host: label for label, hosts in graph.domains.items() for host in hosts}
-    domains: list[list[str]] = []
-    before = None
-    for host in shape.hosts:
-        own = label.get(host)
-        if own is None or own != before:
-            domains.append([])
-        domains[-1].append(host)
-        before = own
+    domains = [[host] for host in shape.hosts]
+    if len(graph.domains) < len(graph.gpus):
+        domain_of = {host: number for number, hosts in enumerate(graph.domains) for host in hosts}
+        domains = [list(hosts) for _, hosts in groupby(shape.hosts, key=domain_of.get)]
     names = dict(shape.names)
     links = unit.links_per_switch if isinstance(unit, ChipDomain) else ()
     by_rank = sorted(range(len(links)), key=lambda chip: -links[chip])
     for number, hosts in enumerate(domains):
         chips: dict[str, int] = {}
         for place, host in enumerate(hosts):
-            for position, member in enumerate(graph.gpus.get(host, ())):
-                names[member] = f"d{number}.n{place}.g{position}"
-                for chip, link in graph.up.get(member, {}).items() if unit.switched else ():
+            for position, gpu in enumerate(graph.gpus.get(host, ())):
+                names[gpu] = f"d{number}.n{place}.g{position}"
+                for chip, link in graph.inside[gpu].items() if links else ():
                     chips[chip] = max(link.count, chips.get(chip, 0))
         ranked = sorted(chips, key=lambda chip: -chips[chip])
         names |= {chip: f"d{number}.s{rank}" for rank, chip in zip(by_rank, ranked, strict=False)}
@@ -428,25 +328,24 @@ def _spec_of(name: str, graph: _Graph, unit: DomainSpec, shape: _Shape) -> tuple
 
 
 def _faults(
-    spec: ClusterSpec, links: Sequence[RawLink], names: Mapping[str, str], notes: list[str]
+    spec: ClusterSpec, links: Sequence[RawLink], names: Mapping[str, str], answers: Answers
 ) -> tuple[Fault, ...] | None:
     """Return what the graph lacks of the cluster, None where it has more, or lacks too much."""
     cluster = build_cluster(spec)
-    wiring = cluster.wiring
-    ends = [tuple(names.get(end, "") for end in link.between) for link in links]
-    at = np.full(len(links), -1)
+    wiring, ends = cluster.wiring, [tuple(names.get(end, "") for end in link.between) for link in links]
     known = np.array([a in wiring.number and b in wiring.number for a, b in ends], dtype=bool)
-    at[known] = wiring.find([(a, b) for (a, b), one in zip(ends, known, strict=True) if one])
-    found = set(names.values())
-    gone = [gpu.id for gpu in cluster.gpus if gpu.id not in found]
+    at = np.full(len(links), -1)
+    at[known] = wiring.find([(a, b) for (a, b), both in zip(ends, known, strict=True) if both])
     if (at < 0).any():
-        stray = links[int(np.argmax(at < 0))]
+        stray = " to ".join(links[int(np.argmax(at < 0))].between)
         kind = spec.scale_out.kind if spec.scale_out else spec.domains[0].structure
-        notes.append(f"Listed link by link: {' to '.join(stray.between)} does not fit a regular {kind}.")
+        answers.say("irregular", f"Listed link by link: {stray} does not fit a regular {kind}.")
         return None
     rate, latency = np.zeros(len(wiring.a)), wiring.latency_s.copy()
     np.add.at(rate, at, [bytes_per_s(link) for link in links])
     latency[at] = [link.fabric.latency_s.value for link in links]
+    present = set(names.values())
+    gone = [gpu.id for gpu in cluster.gpus if gpu.id not in present]
     out = np.isin(np.arange(len(wiring.names)), [wiring.number[gpu] for gpu in gone])
     stays, factor = ~(out[wiring.a] | out[wiring.b]), rate / wiring.bytes_per_s
     if (stays & ((factor > 1 + _SAME) | (abs(latency / wiring.latency_s - 1) > _SAME))).any():
@@ -454,19 +353,19 @@ def _faults(
     lacking = np.flatnonzero(stays & (factor < 1 - _SAME)).tolist()
     if len(lacking) > _MOST_LACKING * len(factor) or len(gone) > _MOST_LACKING * spec.gpus:
         return None
-    called = {short: long for long, short in names.items()}
+    long = {short: name for name, short in names.items()}
     faults = [Fault(gpu=gpu) for gpu in gone]
     lines = [f"a GPU is absent: {gpu} is broken." for gpu in gone]
     for link in lacking:
         a, b = wiring.names[wiring.a[link]], wiring.names[wiring.b[link]]
         faults.append(Fault(link=(a, b), factor=float(factor[link])))
         part = f"at {factor[link]:.3g} of the rate of the others" if factor[link] else "no link"
-        lines.append(f"{called.get(a, a)} to {called.get(b, b)}: {part}: [{a}, {b}] is broken.")
+        lines.append(f"{long.get(a, a)} to {long.get(b, b)}: {part}: [{a}, {b}] is broken.")
+    if len(lines) > _MOST_LISTED:
+        lines[_MOST_LISTED:] = [f"{len(lines) - _MOST_LISTED} more lines of `broken:`."]
     if faults:
-        notes.append(
-            f"Regular except for {len(faults)} entries under `broken:` (absent GPUs, missing or slow links)."
-        )
-        notes += lines[:_MOST_LISTED]
-        if len(lines) > _MOST_LISTED:
-            notes.append(f"{len(lines) - _MOST_LISTED} more lines of `broken:`.")
+        what = f"{len(faults)} entries under `broken:` (absent GPUs, missing or slow links)"
+        lines.insert(0, f"Regular except for {what}.")
+    for line in lines:
+        answers.say("irregular", line)
     return tuple(faults)

@@ -1,229 +1,224 @@
-"""Complete an imported cluster; the only step that asks for details or makes assumptions."""
+"""From what files hold to a cluster: its hosts, NICs and switches are put together, and built."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-from networkx.utils import UnionFind
 
 from topology.base.errors import InputError, input_name
 from topology.base.figures import Evidence, Figure
+from topology.base.names import natural
 from topology.base.units import format_quantity, plural
 from topology.build import GPUS
 from topology.catalog import systems_of
+from topology.cluster import ClusterSpec
+from topology.files.plausible import check_raw_links
 from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS, SCALE_UP_KINDS
-from topology.importers.answers import (
-    Answers,
-    Parts,
-    Questions,
-    answer,
-    inner_fabric,
-    named_parts,
-    out_fabric,
-    told_gpu,
-)
-from topology.importers.checks import check_gpu, check_links, checked_node
-from topology.importers.completed import Completed, Draft, bytes_per_s
+from topology.importers.answers import Answers, Remark, inner_fabric
+from topology.importers.build import build
+from topology.importers.draft import Draft
 from topology.importers.found import (
     FabricFound,
     Found,
     GraphFound,
     NodeFound,
-    Nodes,
     TrunkFound,
     commonest,
+    groups_of,
     listed,
     switch_kind,
 )
-from topology.importers.hosts import add_domain
-from topology.importers.merge import domains_of, dumps_of_hosts, merged_fabric
-from topology.importers.nics import add_nics, check_nics
-from topology.importers.options import ImportOptions, Log
-from topology.spec import FabricSpec, RawNode
+from topology.importers.hosts import add_domain, check_rate
+from topology.importers.merge import domains_of, merged
+from topology.importers.nics import add_nics
+from topology.importers.options import ImportOptions
+from topology.spec import FabricSpec
 
 
-def complete(found: Sequence[Found], options: ImportOptions) -> tuple[Completed, list[str]]:
-    """Return the cluster that files describe, and what had to be assumed for it, a line for each.
+@dataclass(frozen=True)
+class Imported:
+    """An imported cluster.
+
+    ``spec`` is in the regular form of domains and a fabric where everything found is regular, else a raw graph.
+    ``domains`` gives the hosts of each scale-up domain, ``hosts`` those of a regular form in its order, ``remarks``
+    what was taken, assumed, not used, and is irregular; ``rates_unusual`` is set where rates are not those that the
+    catalog knows for such parts.
+    """
+
+    spec: ClusterSpec
+    files: tuple[Found, ...]
+    domains: dict[str, list[str]]
+    hosts: tuple[str, ...]
+    remarks: tuple[Remark, ...]
+    rates_unusual: bool = False
+
+    @property
+    def assumptions(self) -> list[str]:
+        """How files were read, what options gave, and what was assumed."""
+        return [text for kind, text in self.remarks if kind in ("read", "option", "assumed")]
+
+    @property
+    def anomalies(self) -> list[str]:
+        """What was not used, and what is irregular."""
+        return [text for kind, text in self.remarks if kind in ("unused", "irregular")]
+
+
+def complete(found: Sequence[Found], options: ImportOptions) -> Imported:
+    """Return the cluster that files describe, with what had to be assumed for it.
 
     Raises
     ------
     InputError
         If files contradict each other or the options, or something is missing: then by its option's name.
     """
-    log = Log(anomalies=[line for one in found for line in one.anomalies])
-    for line in [line for one in found for line in one.readings]:
-        log.assume(line)
-    questions = Questions([one.place for one in found])
-    fabric, nodes = _merged(found, options, log)
-    names = [name for one in found for name in one.gpu_names]
-    if (told := told_gpu(options, names)) is not None:
-        options = replace(options, gpu=told.gpus[0])
-    parts = named_parts(options, names, told, questions, log)
-    if parts is not None:
-        check_gpu(found, parts, str(options.gpu))
-        nodes = _checked(nodes, parts, options, log)
-    tops = [] if fabric is None else _tops(fabric)
-    answers = answer(options, parts, nodes, fabric, len(tops), questions, log)
-    domains = {host: [host] for host in nodes}
-    if fabric is not None and answers is not None:
-        domains = domains_of(fabric, nodes, answers, questions, log)
-        _ask_design(fabric, answers, len(domains), questions, log)
-    questions.refuse()
-    if answers is None:
-        raise TypeError("parts were neither named nor requested")
-    draft = Draft(answers, log)
-    if isinstance(found[0], GraphFound):
-        domains = _add_graph(draft, found[0])
-    elif fabric is None:
-        _add_hosts(draft, found[0].place, domains, nodes)
-        _note_lone_host(draft, nodes)
-    else:
-        check_nics(fabric, nodes, log)
-        _add_hosts(draft, fabric.place, domains, nodes)
-        for name, level in fabric.switches.items():
-            draft.node(name, switch_kind(level), rail=fabric.switch_rails.get(name))
-    _put_in_racks(draft)
-    if fabric is not None:
-        add_nics(draft, fabric, nodes)
-        _add_trunks(draft, fabric)
-        _join_tops(draft, fabric, tops)
-    completed = Completed(
-        name=Path(found[0].place).stem or "imported",
-        place=" and ".join(one.place for one in found),
-        raw=draft.raw,
-        domains=domains,
-        answers=answers,
-        switched=fabric is None or bool(fabric.switches),
-        anomalies=tuple(log.anomalies),
-    )
-    return completed, list(log.assumptions)
+    answers = Answers(found, options)
+    fabric, nodes = merged(found, answers)
+    draft, first = Draft(answers), found[0]
+    try:
+        if isinstance(first, GraphFound):
+            _add_graph(draft, first)
+        _add_hosts(draft, first.place, nodes, fabric)
+        if fabric is not None:
+            _add_fabric(draft, fabric, nodes)
+        elif isinstance(first, NodeFound):
+            _note_lone_host(first, answers)
+    except InputError:
+        answers.refuse()  # what is missing may be why
+        raise
+    answers.refuse()
+    raw, unusual = draft.raw, False
+    try:
+        check_raw_links(raw, "rates")
+    except InputError as error:
+        answers.say("irregular", f"{error.problem} Kept as in the file.")
+        unusual = True
+    cabled = fabric is None or bool(fabric.switches)
+    spec, hosts = build(Path(first.place).stem or "imported", draft, raw, cabled=cabled)
+    answers.say_unused()
+    domains = {label: list(own) for label, own in draft.domains.items()}
+    return Imported(spec, tuple(found), domains, hosts, tuple(answers.remarks), unusual)
 
 
-def _merged(
-    found: Sequence[Found], options: ImportOptions, log: Log
-) -> tuple[FabricFound | None, dict[str, NodeFound | None]]:
-    """Return the fabric, if files have one, and the dump of each host."""
-    graph = next((one for one in found if isinstance(one, GraphFound)), None)
-    if graph is not None and len(found) > 1:
-        other = next(one for one in found if one is not graph)
-        raise InputError(f"{graph.place}: describes a whole cluster, so {other.place} cannot be added to it.")
-    dumps = [one for one in found if isinstance(one, NodeFound)]
-    if fabrics := [one for one in found if isinstance(one, FabricFound)]:
-        fabric = merged_fabric(fabrics, options.hosts, log)
-        return fabric, dumps_of_hosts(fabric, dumps, log)
-    if len(dumps) > 1:
-        raise InputError(
-            f"{dumps[0].place} and {dumps[1].place}: two nodes, but no file shows how they are connected; "
-            "add the fabric's (Slurm topology, ibnetdiscover, ...)."
-        )
-    return None, {dump.hosts[0] if dump.hosts else "node0": dump for dump in dumps}
-
-
-def _checked(nodes: Nodes, parts: Parts, options: ImportOptions, log: Log) -> dict[str, NodeFound | None]:
-    """Return the hosts with the links that their GPUs can have."""
-    checked: dict[str, NodeFound | None] = dict.fromkeys(nodes)
-    odd: dict[str, None] = {}
-    for host, node in nodes.items():
-        if node is not None:
-            checked[host], lines = checked_node(node, host, parts, options)
-            odd.update(dict.fromkeys(lines))
-    log.anomalies += odd
-    return checked
-
-
-def _ask_design(fabric: FabricFound, answers: Answers, domains: int, questions: Questions, log: Log) -> None:
-    """Where no file names switches, take the design of the named system, or ask for it."""
-    parts = answers.parts
-    if fabric.switches or domains < 2:
-        return
-    if parts.design is None:
-        systems = ", ".join(one.part for one in systems_of(parts.gpu.name)) or "of the catalog"
-        questions.ask(
-            "how its domains are connected",
-            f"the fabric's file too (Slurm tree, ibnetdiscover, ...) or {input_name('gpu')} SYSTEM ({systems})",
-        )
-    else:
-        log.assume(f"Fabric between domains: {parts.design.kind}, as in catalog system {parts.name}.")
-
-
-def _add_hosts(draft: Draft, place: str, domains: Mapping[str, Sequence[str]], nodes: Nodes) -> None:
-    """Add the hosts of each domain."""
-    gpus = sum(draft.answers.per_node if node is None else node.gpu_count for node in nodes.values())
+def _add_hosts(draft: Draft, place: str, nodes: Mapping[str, NodeFound], fabric: FabricFound | None) -> None:
+    """Add hosts by their domains, and put them in racks."""
+    gpus = sum(node.gpu_count for node in nodes.values())
     if gpus > GPUS:
         raise InputError(
-            f"{place}: {plural(len(nodes), 'host')} with {gpus:,} GPUs; at most {GPUS:,} are "
-            f"imported. Name those that have GPUs with {input_name('hosts')}, or write the cluster as a "
-            f"YAML of parts."
+            f"{place}: {plural(len(nodes), 'host')} with {gpus:,} GPUs; at most {GPUS:,} are imported. Name those "
+            f"that have GPUs with {input_name('hosts')}, or write the cluster as a YAML of parts."
         )
+    domains = {host: [host] for host in nodes}
+    if fabric is not None:
+        domains = domains_of(fabric, nodes, draft.answers)
     for label, hosts in domains.items():
         add_domain(draft, label, {host: nodes[host] for host in hosts})
+    _put_in_racks(draft)
 
 
-def _note_lone_host(draft: Draft, nodes: Nodes) -> None:
-    """Return what the dump of one host leaves out of the cluster that it is part of."""
-    node = next(node for node in nodes.values() if node is not None)
-    system, gpus = draft.answers.parts.system, node.gpu_count
+def _add_fabric(draft: Draft, fabric: FabricFound, nodes: Mapping[str, NodeFound]) -> None:
+    """Add switches, NICs and the links between switches; else the domains are connected as in the named system."""
+    answers = draft.answers
+    for name, level in fabric.switches.items():
+        draft.node(name, switch_kind(level), rail=fabric.switch_rails.get(name))
+    if tops := _tops(fabric):
+        answers.join_leaves(len(tops))
+    add_nics(draft, fabric, nodes)
+    _add_trunks(draft, _reached(draft, fabric))
+    if fabric.switches or len(draft.domains) < 2:
+        return
+    if answers.design is not None:
+        line = f"Fabric between domains: {answers.design.kind} with {answers.nic.name}, as in catalog system"
+        answers.say("assumed", f"{line} {answers.name}.")
+    elif answers.named:
+        systems = answers.system_names or "of the catalog"
+        file = "the fabric's file too (Slurm tree, ibnetdiscover, ...)"
+        answers.ask("how its domains are connected", f"{file} or {input_name('gpu')} SYSTEM ({systems})")
+
+
+def _reached(draft: Draft, fabric: FabricFound) -> FabricFound:
+    """Return the fabric without the parts that no NIC of a GPU is cabled to, whose switches are taken out."""
+    ends = {end for pair in draft.links for end in pair}
+    parts = fabric.parts()
+    reached = [part for part in parts if ends & set(part)]
+    if out := [name for part in parts if part not in reached for name in part]:
+        line = f"{fabric.place}: {listed(out)}: no NIC of a GPU is cabled to this fabric; left out."
+        draft.answers.say("unused", line)
+    if len(reached) > 1 and not _tops(fabric):
+        line = f"{fabric.place}: {len(reached)} fabrics that only hosts join: planes, each GPU on those of its NICs."
+        draft.answers.say("read", line)
+    for name in out:
+        del draft.nodes[name]
+    return replace(
+        fabric,
+        switches={name: level for name, level in fabric.switches.items() if name not in out},
+        trunks=tuple(trunk for trunk in fabric.trunks if trunk.ends[0] not in out),
+    )
+
+
+def _note_lone_host(node: NodeFound, answers: Answers) -> None:
+    """Say what the dump of one host leaves out of the cluster that it is part of."""
+    system, gpus, place = answers.system, node.gpu_count, node.place
     if system is not None and system.gpus > max(system.gpus_per_node, gpus) and node.hidden:
-        draft.log.anomalies.append(
-            f"{node.place}: {gpus} GPUs of a domain that in {system.part} has {system.gpus}: the other hosts are not "
-            "in this file; add a Slurm block file or the fabric's."
-        )
+        line = f"{place}: {gpus} GPUs of a domain that in {system.part} has {system.gpus}; add the file of blocks."
+        answers.say("irregular", line)
     elif node.beyond and system is None:
-        draft.log.anomalies.append(
-            f"{node.place}: its links go to switches that may connect other hosts not shown in this file."
-        )
+        line = f"{place}: its links go to switches that may connect other hosts not shown in this file."
+        answers.say("irregular", line)
     if not node.gpus:
-        draft.log.anomalies.append(
-            f"{node.place}: 0 GPUs; {node.devices} PCI devices are assumed to be GPUs, with links from the catalog."
-        )
+        line = f"{place}: 0 GPUs; {node.devices} PCI devices are assumed to be GPUs, with links from the catalog."
+        answers.say("irregular", line)
     if node.nics:
-        draft.log.assume(
-            f"{plural(len(node.nics), 'NIC port')} without a cable in this file, left out; add the fabric's file "
-            "(Slurm topology, ibnetdiscover, ...) to join them."
-        )
+        ports = plural(len(node.nics), "NIC port")
+        line = f"{place}: {ports} without a cable in this file, left out; add the fabric's file to join them."
+        answers.say("unused", line)
 
 
 def _put_in_racks(draft: Draft) -> None:
     """Give hosts that share a domain the racks that the catalog's system of these GPUs has, in their order."""
-    system = draft.answers.parts.system
+    system = draft.answers.system
     if system is None or system.gpus == system.gpus_per_node:
         return
     per_rack = system.gpus_per_node * system.nodes_in_rack
-    by_host: dict[str, dict[str, list[RawNode]]] = defaultdict(lambda: defaultdict(list))
-    for node in draft.nodes.values():
-        if node.kind == "gpu" and node.domain is not None and node.node is not None:
-            by_host[node.domain][node.node].append(node)
-    for domain, hosts in by_host.items():
+    for domain, hosts in draft.domains.items():
         before = 0
         for members in hosts.values() if len(hosts) > 1 else ():
             rack = f"{domain}.r{before // per_rack}"
             draft.nodes.update({node.id: replace(node, rack=rack) for node in members})
             before += len(members)
-            draft.log.assume(f"Racks: {per_rack} GPUs of one domain in each: catalog system {system.part}.")
+            line = f"Racks: {per_rack} GPUs of one domain in each: catalog system {system.part}."
+            draft.answers.say("assumed", line)
 
 
 def _add_trunks(draft: Draft, fabric: FabricFound) -> None:
     """Add links between switches: as counted, else as many as the rate below them asks for."""
     for trunk in fabric.trunks:
         if trunk.count is not None and trunk.rate is not None:
-            draft.link(*trunk.ends, out_fabric(trunk.rate, infiniband=draft.answers.infiniband), trunk.count)
+            draft.link(*trunk.ends, draft.answers.out_fabric(trunk.rate), trunk.count)
     if rest := [trunk for trunk in fabric.trunks if trunk.count is None]:
         _sized_trunks(draft, fabric, rest)
+    tops = _tops(fabric)
+    if not tops:
+        return
+    rate = draft.answers.join_leaves(len(tops))
+    level = 1 + max(fabric.switches[name] for name in tops)
+    root = draft.node(draft.free("root"), switch_kind(level))
+    below = {pair[1]: link for pair, (link, _) in draft.links.items()}
+    for name in tops:
+        draft.link(name, root, *_links_of(draft, rate, below.get(name)))
 
 
 def _sized_trunks(draft: Draft, fabric: FabricFound, trunks: list[TrunkFound]) -> None:
     """Size uplinks from the rate below a switch: over the oversubscription at leaves, in full above them."""
-    ratio = draft.answers.oversubscription or 1.0
+    ratio = draft.answers.oversubscription
     down: dict[str, float] = defaultdict(float)
-    one: dict[str, FabricSpec] = {}
-    for link in draft.raw.links:
-        for end in link.between:
+    beside: dict[str, FabricSpec] = {}
+    for pair, (link, count) in draft.links.items():
+        for end in pair:
             if end in fabric.switches:
-                down[end] += bytes_per_s(link)
-                one[end] = link.fabric
+                down[end] += count * link.link_bytes_per_s.value
+                beside[end] = link
     above: dict[str, list[str]] = defaultdict(list)
     for trunk in trunks:
         lower, upper = sorted(trunk.ends, key=lambda name: fabric.switches[name])
@@ -233,10 +228,10 @@ def _sized_trunks(draft: Draft, fabric: FabricFound, trunks: list[TrunkFound]) -
         text = format_quantity(share, "byte/s", 12)
         figure = Figure(share, "byte/s", Evidence.DERIVED, "downlinks over the oversubscription", text)
         for upper in above[name] if share > 0 else ():
-            uplink, count = _links_of(draft, figure, one.get(name))
+            uplink, count = _links_of(draft, figure, beside.get(name))
             draft.link(name, upper, uplink, count)
             down[upper] += share
-            one.setdefault(upper, uplink)
+            beside.setdefault(upper, uplink)
 
 
 def _links_of(draft: Draft, rate: Figure, below: FabricSpec | None) -> tuple[FabricSpec, int]:
@@ -244,88 +239,65 @@ def _links_of(draft: Draft, rate: Figure, below: FabricSpec | None) -> tuple[Fab
     count = rate.value / below.link_bytes_per_s.value if below is not None else 0.0
     if below is not None and round(count) >= 1 and abs(count - round(count)) < 1e-6:
         return below, round(count)
-    return out_fabric(rate, infiniband=draft.answers.infiniband), 1
-
-
-def _join_tops(draft: Draft, fabric: FabricFound, tops: list[str]) -> None:
-    """Put one switch over those that nothing joins, as the user says."""
-    if not tops or draft.answers.join_leaves is None:
-        return
-    level = 1 + max(fabric.switches[name] for name in tops)
-    root = draft.node(draft.free("root"), switch_kind(level))
-    below = {link.between[1]: link.fabric for link in draft.raw.links}
-    for name in tops:
-        draft.link(name, root, *_links_of(draft, draft.answers.join_leaves, below.get(name)))
+    return draft.answers.out_fabric(rate), 1
 
 
 def _tops(fabric: FabricFound) -> list[str]:
     """Return the highest switches of a fabric that falls apart, none of one that hangs together."""
-    joined: UnionFind[str] = UnionFind()
-    for port in fabric.ports:
-        joined.union(f"host {port.host}", f"switch {port.switch}")
-    for trunk in fabric.trunks:
-        joined.union(*(f"switch {end}" for end in trunk.ends))
-    below = {joined[f"host {port.host}"] for port in fabric.ports}
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name in fabric.switches:
-        if (group := joined[f"switch {name}"]) in below:
-            groups[group].append(name)
-    highest = {group: max(fabric.switches[name] for name in own) for group, own in groups.items()}
-    tops = [name for group, own in groups.items() for name in own if fabric.switches[name] == highest[group]]
-    return tops if len(groups) > 1 else []
+    joins = [[port.switch for port in ports] for ports in fabric.ports_by_host.values()]
+    joins += [list(trunk.ends) for trunk in fabric.trunks]
+    cabled = {port.switch for port in fabric.ports}
+    parts = [part for part in groups_of(fabric.switches, joins) if cabled & set(part)]
+    tops = []
+    for part in parts if len(parts) > 1 else ():
+        highest = max(fabric.switches[name] for name in part)
+        tops += [name for name in part if fabric.switches[name] == highest]
+    return tops
 
 
-def _add_graph(draft: Draft, graph: GraphFound) -> dict[str, list[str]]:
-    """Add the nodes and links of a file that has them all, and return the hosts of each domain.
+def _add_graph(draft: Draft, graph: GraphFound) -> None:
+    """Add the nodes and links of a file that has them all.
 
     A link between GPUs and switch chips that runs at the catalog's rate for them is the catalog's.
     """
-    own = {one.fabric.link_bytes_per_s.value: one.fabric for one in systems_of(draft.answers.parts.gpu.name)}
+    fabrics = (domain.fabric for domain in systems_of(draft.answers.gpu.name))
+    catalog = {fabric.link_bytes_per_s.value: fabric for fabric in fabrics}
     kinds = {name: kind for name, kind, _, _ in graph.nodes}
-    domains: dict[str, dict[str, None]] = defaultdict(dict)
+    parts = groups_of(kinds, ((a, b) for a, b, _, _ in graph.links))
+    out = {name for part in parts if not any(kinds[end] == "gpu" for end in part) for name in part}
+    if out:
+        line = f"{graph.place}: {listed(sorted(out, key=natural))}: no GPU is reachable from it; left out."
+        draft.answers.say("unused", line)
     per: Counter[str] = Counter()
     for name, kind, domain, host in graph.nodes:
-        draft.node(name, kind, domain, host)
-        if kind == "gpu" and domain is not None and host is not None:
-            domains[domain][host] = None
+        if name not in out:
+            draft.node(name, kind, domain, host)
     for a, b, count, rate in graph.links:
+        if a in out:
+            continue
         ends = {kinds[a], kinds[b]}
         scale_up = ends <= set(SCALE_UP_KINDS)
-        if scale_up and rate.value in own:
-            fabric = own[rate.value]
+        if scale_up and rate.value in catalog:
+            fabric = catalog[rate.value]
         elif scale_up or ends & set(INSIDE_KINDS):
             fabric = inner_fabric("scale-up" if scale_up else "pcie", rate, scale_up=scale_up)
         else:
-            fabric = out_fabric(rate)
+            fabric = draft.answers.out_fabric(rate)
         draft.link(a, b, fabric, count)
         per.update({end: count * rate.value for end in (a, b) if scale_up and kinds[end] == "gpu"})
-    usual = commonest(per.values())
-    check_links(
-        graph.place,
-        [1] if usual else [],
-        draft.answers.parts,
-        draft.answers.options.gpu,
-        bytes_per_s=usual or 0.0,
-    )
+    check_rate(graph.place, commonest(per.values()) or 0.0, draft.answers)
     _note_gpus_without_nic(draft, graph, kinds)
-    return {label: list(hosts) for label, hosts in domains.items()}
 
 
 def _note_gpus_without_nic(draft: Draft, graph: GraphFound, kinds: Mapping[str, str]) -> None:
     """Name GPUs of hosts that leave their domain, with no way to a leaf but over another GPU."""
     inside = {"gpu", *INSIDE_KINDS, "nic"}
-    near: UnionFind[str] = UnionFind(kinds)
-    for a, b, _, _ in graph.links:
-        if {kinds[a], kinds[b]} <= inside and {kinds[a], kinds[b]} != {"gpu"}:
-            near.union(a, b)
-    cabled = {
-        near[one]
-        for a, b, _, _ in graph.links
-        for one, other in ((a, b), (b, a))
-        if kinds[one] in inside and kinds[other] in SCALE_OUT_KINDS
-    }
-    lone = [name for name, kind in kinds.items() if kind == "gpu" and near[name] not in cabled]
-    if cabled and lone:
-        draft.log.anomalies.append(
-            f"{graph.place}: {listed(lone)}: no NIC of {'its' if len(lone) == 1 else 'their'} own, unlike other GPUs."
-        )
+    ends = [(a, b) for a, b, _, _ in graph.links]
+    joins = [(a, b) for a, b in ends if {kinds[a], kinds[b]} <= inside and {kinds[a], kinds[b]} != {"gpu"}]
+    leaving = {end for pair in ends for end in pair if {kinds[a] for a in pair} & set(SCALE_OUT_KINDS)}
+    without = [part for part in groups_of(kinds, joins) if not leaving & set(part)]
+    lone = [name for part in without for name in part if kinds[name] == "gpu"]
+    if leaving and lone:
+        own = "its" if len(lone) == 1 else "their"
+        line = f"{graph.place}: {listed(lone)}: no NIC of {own} own, unlike other GPUs."
+        draft.answers.say("irregular", line)

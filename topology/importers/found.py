@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
@@ -11,10 +11,12 @@ from typing import TypeVar
 from networkx.utils import UnionFind
 
 from topology.base.figures import Figure
+from topology.base.units import plural
 from topology.importers.gpu_names import GpuName
 from topology.importers.source import Source
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 Name = TypeVar("Name", str, int)
 
 
@@ -46,6 +48,15 @@ class Found:
     gpu_names: tuple[GpuName, ...] = ()
     anomalies: tuple[str, ...] = ()
     readings: tuple[str, ...] = ()
+
+    @property
+    def content(self) -> str:
+        """How much of what the file has, in words."""
+        return ", ".join(plural(count, what) for what, count in self.counts().items() if count)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many there are of each kind of part."""
+        return {}
 
 
 @dataclass(frozen=True)
@@ -81,33 +92,25 @@ class NodeFound(Found):
         """GPUs of the host."""
         return len(self.gpus) or self.devices
 
+    def counts(self) -> dict[str, int]:
+        """Return how many there are of each kind of part."""
+        links, chips = sum(count for _, _, count in self.links), 0 if self.hidden else len(self.chips)
+        return {
+            "GPU": self.gpu_count,
+            "scale-up link": links,
+            "switch chip": chips,
+            "NIC port": len(self.nics),
+        }
+
     @cached_property
     def links_of_gpus(self) -> dict[str, int]:
         """The scale-up links of each GPU."""
-        return self._of_gpus(self.links)
-
-    @property
-    def links_fitted(self) -> dict[str, int]:
-        """The same with those that are down: what the GPUs have, whatever works."""
-        return self._of_gpus((*self.links, *self.down))
-
-    def _of_gpus(self, links: Iterable[tuple[str, str, int]]) -> dict[str, int]:
-        per = dict.fromkeys(self.gpus, 0)
-        for a, b, count in links:
-            for end in per.keys() & {a, b}:
-                per[end] += count
-        return per
+        return links_of(self.gpus, self.links)
 
     @cached_property
     def groups(self) -> list[list[str]]:
         """The GPUs by the groups that scale-up links join, in order."""
-        joined: UnionFind[str] = UnionFind()
-        for a, b, _ in self.links:
-            joined.union(a, b)
-        groups: dict[str, list[str]] = {}
-        for gpu in self.gpus:
-            groups.setdefault(joined[gpu], []).append(gpu)
-        return list(groups.values())
+        return groups_of(self.gpus, ((a, b) for a, b, _ in self.links))
 
     @property
     def over_pcie(self) -> bool:
@@ -120,17 +123,11 @@ class NodeFound(Found):
 
         A GPU without scale-up links reaches the others through those of its own socket.
         """
-        linked = [
-            socket for gpu, socket in zip(self.gpus, self.sockets, strict=True) if self.links_of_gpus[gpu]
-        ]
+        links = self.links_of_gpus
+        linked = [socket for gpu, socket in zip(self.gpus, self.sockets, strict=True) if links[gpu]]
         one_fabric = bool(linked) and len(self.groups) == 1 + len(self.gpus) - len(linked)
         sockets = set(self.sockets)
         return len(sockets) > 1 and (set(linked) != sockets or not one_fabric)
-
-    def socket_number(self, socket: str) -> int:
-        """Return the position of a socket, of the first where it has no GPUs."""
-        sockets = list(dict.fromkeys(self.sockets))
-        return sockets.index(socket) if socket in sockets else 0
 
 
 @dataclass(frozen=True)
@@ -177,6 +174,15 @@ class FabricFound(Found):
     rails: int = 0
     infiniband: bool = False
 
+    def counts(self) -> dict[str, int]:
+        """Return how many there are of each kind of part."""
+        domains = {"block" if self.blocks else "accelerator domain": len(set(self.domains.values()))}
+        return {"host": len(self.hosts), "switch": len(self.switches)} | domains
+
+    def parts(self) -> list[list[str]]:
+        """Return the switches by the parts of it that links between switches join."""
+        return groups_of(self.switches, (trunk.ends for trunk in self.trunks))
+
     @cached_property
     def ports_by_host(self) -> dict[str, list[PortFound]]:
         """The ports of each host that has any, in order."""
@@ -196,9 +202,10 @@ class GraphFound(Found):
     nodes: tuple[tuple[str, str, str | None, str | None], ...]
     links: tuple[tuple[str, str, int, Figure], ...]
 
-
-Nodes = Mapping[str, NodeFound | None]
-"""The dump of each host; None where there is none and the system of the catalog is taken."""
+    def counts(self) -> dict[str, int]:
+        """Return how many there are of each kind of part."""
+        gpus = sum(kind == "gpu" for _, kind, _, _ in self.nodes)
+        return {"GPU": gpus, "other node": len(self.nodes) - gpus, "link row": len(self.links)}
 
 
 @dataclass(frozen=True)
@@ -232,6 +239,26 @@ def levels_above(leaves: Iterable[Name], joined: Mapping[Name, Iterable[Name]]) 
             if other not in levels and not levels.update({other: levels[name] + 1})
         ]
     return levels
+
+
+def links_of(gpus: Iterable[str], links: Iterable[tuple[str, str, int]]) -> dict[str, int]:
+    """Return how many of ``links`` each GPU has."""
+    per = dict.fromkeys(gpus, 0)
+    for a, b, count in links:
+        for end in per.keys() & {a, b}:
+            per[end] += count
+    return per
+
+
+def groups_of(names: Iterable[K], joins: Iterable[Iterable[K]]) -> list[list[K]]:
+    """Return ``names`` by the groups that ``joins`` make of them, also over others that only those name, in order."""
+    joined: UnionFind[K] = UnionFind()
+    for members in joins:
+        joined.union(*members)
+    groups: dict[K, list[K]] = {}
+    for name in names:
+        groups.setdefault(joined[name], []).append(name)
+    return list(groups.values())
 
 
 def commonest(values: Iterable[T]) -> T | None:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from topology.base.errors import InputError, printable
-from topology.cluster import ClusterSpec
 from topology.importers import amd_smi, ibnetdiscover, links_csv, nccl_xml, slurm, topo_m, topograph
-from topology.importers.build import build
-from topology.importers.complete import complete
+from topology.importers.complete import Imported, complete
 from topology.importers.found import Found, NodeFound
 from topology.importers.hostlist import expand_hosts
 from topology.importers.options import ImportOptions
@@ -30,7 +28,7 @@ FORMATS = (
     amd_smi.FORMAT,
     links_csv.FORMAT,
 )
-KINDS = tuple(one.kind for one in FORMATS)
+KINDS = tuple(form.kind for form in FORMATS)
 _UNREADABLE = {
     r"^[^\S\n]*+(domains|nodes)\s*+:": "is already a cluster YAML, or an unknown one; use it directly.",
     r"\bGPU\d+\b": "looks like `nvidia-smi topo -m`, but header or rows are missing; is it truncated?",
@@ -48,14 +46,14 @@ def kind_of(source: Source) -> str:
         If no importer reads it; the message says what it is, where that can be told.
     """
     text = source.text
-    for one in FORMATS:
-        if one.in_text is not None and one.in_text(text):
-            return one.kind
+    for form in FORMATS:
+        if form.in_text is not None and form.in_text(text):
+            return form.kind
     start = text.lstrip()
     if start.startswith(("{", "[")) or (_KEY.search(text) and not start.startswith("<")):
-        for one in FORMATS:
-            if one.in_data is not None and one.in_data(source.data):
-                return one.kind
+        for form in FORMATS:
+            if form.in_data is not None and form.in_data(source.data):
+                return form.kind
     for pattern, what in _UNREADABLE.items():
         if re.search(pattern, text, re.MULTILINE):
             raise source.error(None, what)
@@ -77,25 +75,6 @@ def parse(source: Source, kind: str | None = None) -> Found:
     return replace(found, place=source.name, kind=kind, anomalies=tuple(map(printable, source.anomalies)))
 
 
-@dataclass(frozen=True)
-class Imported:
-    """An imported cluster.
-
-    ``spec`` is in the regular form of domains and a fabric where everything found is regular, else a raw graph.
-    ``domains`` gives the hosts of each scale-up domain, ``hosts`` those of a regular form in its order,
-    ``assumptions`` what came from named parts, options or a rule, ``anomalies`` what differs from its siblings;
-    ``rates_unusual`` is set where rates are not those that the catalog knows for such parts.
-    """
-
-    spec: ClusterSpec
-    files: tuple[Found, ...]
-    domains: dict[str, list[str]]
-    hosts: tuple[str, ...]
-    assumptions: tuple[str, ...]
-    anomalies: tuple[str, ...]
-    rates_unusual: bool = False
-
-
 def import_files(paths: Sequence[str], options: ImportOptions) -> Imported:
     """Return the cluster that files of others describe.
 
@@ -111,18 +90,7 @@ def import_files(paths: Sequence[str], options: ImportOptions) -> Imported:
     InputError
         If a file cannot be read, files contradict each other, or something is missing: then by its option's name.
     """
-    found = [_parse_path(path, options.kind) for path in paths]
-    completed, assumptions = complete(found, options)
-    built = build(completed)
-    return Imported(
-        spec=built.spec,
-        files=tuple(found),
-        domains=completed.domains,
-        hosts=built.hosts,
-        assumptions=tuple(map(printable, assumptions)),
-        anomalies=tuple(map(printable, (*completed.anomalies, *built.anomalies))),
-        rates_unusual=built.rates_unusual,
-    )
+    return complete([_parse_path(path, options.kind) for path in paths], options)
 
 
 def _parse_path(text: str, kind: str | None) -> Found:

@@ -11,66 +11,119 @@ from pathlib import Path
 from topology.base.errors import InputError, called, input_name
 from topology.catalog import find_scale_out
 from topology.fabrics.fabric import CabledFabric
-from topology.importers.answers import Answers, Questions
-from topology.importers.found import FabricFound, NodeFound, Nodes, commonest, listed
+from topology.importers.answers import Answers
+from topology.importers.found import FabricFound, Found, GraphFound, NodeFound, commonest, listed
 from topology.importers.hostlist import expand_hosts
-from topology.importers.options import Log
-from topology.structures.domain import DomainSpec
+from topology.importers.hosts import checked_host, usual_host
 
 _UNNAMED = "unnamed-"
 
 
-def merged_fabric(fabrics: Sequence[FabricFound], hosts: str | None, log: Log) -> FabricFound:
-    """Return one fabric of several files, with ``hosts`` alone; refuse files that contradict each other."""
-    switched = [one for one in fabrics if one.switches]
+def merged(found: Sequence[Found], answers: Answers) -> tuple[FabricFound | None, dict[str, NodeFound]]:
+    """Return the fabric of all files that are not of one host, None without any, and the dump of each host.
+
+    Raises
+    ------
+    InputError
+        If files contradict each other, or nothing says what a file is of.
+    """
+    if len(found) > 1 and (graph := next((file for file in found if isinstance(file, GraphFound)), None)):
+        other = next(file for file in found if file is not graph)
+        raise InputError(f"{graph.place}: describes a whole cluster, so {other.place} cannot be added to it.")
+    dumps = [file for file in found if isinstance(file, NodeFound)]
+    fabrics = [file for file in found if isinstance(file, FabricFound)]
+    if len(dumps) > 1 and not fabrics:
+        both = f"{dumps[0].place} and {dumps[1].place}: two nodes, but no file shows how they are connected"
+        raise InputError(f"{both}; add the fabric's (Slurm topology, ibnetdiscover, ...).")
+    fabric = _one_fabric(fabrics, answers) if fabrics else None
+    nodes = {dump.hosts[0] if dump.hosts else "node0": dump for dump in dumps}
+    if fabric is not None and dumps:
+        nodes = _dumps_of_hosts(fabric, dumps, answers)
+    elif fabric is not None:
+        fabric = _numbered(_without_storage(fabric, answers), answers.per_node)
+        return fabric, dict.fromkeys(fabric.hosts, usual_host(answers, answers.per_node))
+    return fabric, {host: checked_host(node, host, answers) for host, node in nodes.items()}
+
+
+def _one_fabric(fabrics: Sequence[FabricFound], answers: Answers) -> FabricFound:
+    """Return one fabric of several files, with the hosts that have GPUs alone."""
+    switched = [fabric for fabric in fabrics if fabric.switches]
     if len(switched) > 1:
-        raise InputError(
-            f"{switched[0].place} and {switched[1].place}: both describe switches, but their names cannot "
-            "be matched; give only one."
-        )
+        both = f"{switched[0].place} and {switched[1].place}: both describe switches"
+        raise InputError(f"{both}, but their names cannot be matched; give only one.")
     base = switched[0] if switched else fabrics[0]
-    for other in [one for one in fabrics if one is not base]:
+    for other in [fabric for fabric in fabrics if fabric is not base]:
         if base.domains and other.domains and base.domains != other.domains:
-            raise InputError(
-                f"{base.place} and {other.place}: both name domains of hosts but differ; give only one."
-            )
-        _same_hosts(base, other, log)
+            both = f"{base.place} and {other.place}: both name domains of hosts"
+            raise InputError(f"{both} but differ; give only one.")
+        _same_hosts(base, other, answers)
         source = base if base.domains else other
-        domains = {host: label for host, label in source.domains.items() if host in base.hosts}
         base = replace(
             base,
-            domains=_spread_to_unnamed(base, domains),
+            domains=_with_unnamed(base, source.domains),
             subdomains=base.subdomains or other.subdomains,
             domains_place=base.domains_place if source is base else other.place,
             blocks=source.blocks,
         )
-    return base if hosts is None else _only(base, hosts, log)
+    return base if answers.options.hosts is None else _only(base, answers.options.hosts, answers)
 
 
-def _only(fabric: FabricFound, text: str, log: Log) -> FabricFound:
+def _only(fabric: FabricFound, text: str, answers: Answers) -> FabricFound:
     """Return the fabric with the hosts of a hostlist alone."""
-    hosts = expand_hosts(text, input_name("hosts"))
-    unknown = [host for host in hosts if host not in fabric.hosts]
-    if unknown:
-        raise InputError(
-            f"host {unknown[0]} is not in {fabric.place}.{_like(unknown[0], fabric)}", field="hosts"
-        )
-    keep = set(hosts)
-    log.assume(
-        f"Hosts with GPUs: {text} ({called('hosts')}); {len(fabric.hosts) - len(keep)} others left out."
-    )
+    hosts = set(expand_hosts(text, input_name("hosts")))
+    if unknown := hosts - fabric.hosts.keys():
+        first = min(unknown)
+        raise InputError(f"host {first} is not in {fabric.place}.{_like(first, fabric)}", field="hosts")
+    answers.say("option", f"Hosts with GPUs: {text} ({called('hosts')}).")
+    if others := [host for host in fabric.hosts if host not in hosts]:
+        answers.say("unused", f"{fabric.place}: {listed(others)}: not among the hosts with GPUs; left out.")
+    return _with_hosts(fabric, hosts)
 
-    def kept(table: Mapping[str, str]) -> dict[str, str]:
-        return {host: value for host, value in table.items() if host in keep}
 
-    return replace(
-        fabric,
-        hosts=kept(fabric.hosts),
-        ports=tuple(port for port in fabric.ports if port.host in keep),
-        domains=kept(fabric.domains),
-        subdomains=kept(fabric.subdomains),
-        pods=kept(fabric.pods),
-    )
+def _with_hosts(fabric: FabricFound, hosts: Collection[str]) -> FabricFound:
+    """Return the fabric with some hosts alone."""
+    kept = {host: place for host, place in fabric.hosts.items() if host in hosts}
+    return replace(fabric, hosts=kept, ports=tuple(port for port in fabric.ports if port.host in kept))
+
+
+def _without_storage(fabric: FabricFound, answers: Answers) -> FabricFound:
+    """Return the fabric without what only hosts join to the one part of it that has whole NICs for each GPU.
+
+    That is assumed where no dump tells whose NICs are whose, and all NICs of a host do not go evenly to its GPUs.
+    """
+    parts = fabric.parts()
+    part_of = {switch: number for number, part in enumerate(parts) for switch in part}
+    nics: list[Counter[str]] = [Counter() for _ in parts]
+    for port in fabric.ports:
+        nics[part_of[port.switch]][port.host] += 1
+    usual, gpus = [commonest(own.values()) or 0 for own in nics], answers.per_node
+    whole = [number for number, count in enumerate(usual) if count and count % gpus == 0]
+    if len(whole) != 1:
+        return fabric
+    hosts, own = nics[whole[0]], usual[whole[0]]
+    others = [number for number, some in enumerate(nics) if some.keys() & hosts.keys() and number != whole[0]]
+    count = sum(usual[number] for number in others)
+    if not (own + count) % gpus:
+        return fabric
+    names = listed((name for number in others for name in parts[number]), 6)
+    reason = f"{count} NICs of a host, whose {gpus} GPUs have {own} on {listed(parts[whole[0]], 2)}"
+    remedy = "the `nvidia-smi topo -m` of a node would tell"
+    answers.say("assumed", f"{fabric.place}: {names}: {reason}: not for GPUs, and left out; {remedy}.")
+    ports = tuple(port for port in fabric.ports if part_of[port.switch] not in others)
+    on = {port.host for port in ports}
+    if alone := [host for host in fabric.hosts if host not in on]:
+        answers.say("unused", f"{fabric.place}: {listed(alone)}: on these switches alone; left out.")
+    return replace(_with_hosts(fabric, on), ports=ports)
+
+
+def _numbered(fabric: FabricFound, gpus: int) -> FabricFound:
+    """Return the fabric with rails numbered over the NICs that are left, where its own do not go evenly to GPUs."""
+    if not fabric.rails or not (fabric.rails % gpus and gpus % fabric.rails):
+        return fabric
+    used = sorted({port.rail for port in fabric.ports if port.rail is not None})
+    ranks = {rail: rank for rank, rail in enumerate(used)}
+    ports = (replace(port, rail=None if port.rail is None else ranks[port.rail]) for port in fabric.ports)
+    return replace(fabric, ports=tuple(ports), rails=len(used))
 
 
 def _near_host(name: str, hosts: Collection[str]) -> str | None:
@@ -86,39 +139,44 @@ def _near_host(name: str, hosts: Collection[str]) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def _same_hosts(base: FabricFound, other: FabricFound, log: Log) -> None:
+def _like(name: str, fabric: FabricFound) -> str:
+    """Return the host that a name nearly is, as a question."""
+    near = _near_host(name, fabric.hosts) or next(iter(get_close_matches(name, fabric.hosts, 1, 0.8)), None)
+    return f" Is it {near}?" if near else ""
+
+
+def _same_hosts(base: FabricFound, other: FabricFound, answers: Answers) -> None:
     """Check that two files are of the same hosts."""
     unnamed = [host for host in base.hosts if host.startswith(_UNNAMED)]
     only_other = [host for host in other.hosts if host not in base.hosts]
     only_base = [host for host in base.hosts if host not in other.hosts and host not in unnamed]
-    for has, lacks, lone, most in ((base, other, only_base, 0), (other, base, only_other, len(unnamed))):
-        if len(lone) > most:
+    for has, lacks, lone, allowed in ((base, other, only_base, 0), (other, base, only_other, len(unnamed))):
+        if len(lone) > allowed:
             rest = f" (nor are {len(lone) - 1} others)" if len(lone) > 1 else ""
             raise InputError(
                 f"{has.hosts[lone[0]]}: host {lone[0]} is not in {lacks.place}{rest}.{_like(lone[0], lacks)}"
             )
     if only_other:
-        log.anomalies.append(
-            f"{other.place}: {listed(only_other, 6)} are not named in {base.place}, which has "
-            f"{len(unnamed)} hosts without a name."
-        )
+        named = f"{base.place}, which has {len(unnamed)} hosts without a name"
+        answers.say("irregular", f"{other.place}: {listed(only_other, 6)} are not named in {named}.")
 
 
-def _spread_to_unnamed(base: FabricFound, domains: Mapping[str, str]) -> dict[str, str]:
-    """Give hosts without a name the domain of most hosts of their pod."""
+def _with_unnamed(base: FabricFound, named: Mapping[str, str]) -> dict[str, str]:
+    """Return the domain of each host of ``base``: of one that no file names, that of most hosts of its pod."""
     votes: dict[str, Counter[str]] = defaultdict(Counter)
     for host, pod in base.pods.items():
-        if host in domains:
-            votes[pod][domains[host]] += 1
-    others = {
-        host: votes[pod].most_common(1)[0][0]
-        for host, pod in base.pods.items()
-        if host not in domains and pod in votes
-    }
-    return {**domains, **others}
+        if host in named:
+            votes[pod][named[host]] += 1
+    domains = {host: label for host, label in named.items() if host in base.hosts}
+    for host, pod in base.pods.items():
+        if host not in named and pod in votes:
+            domains[host] = votes[pod].most_common(1)[0][0]
+    return domains
 
 
-def dumps_of_hosts(fabric: FabricFound, nodes: Sequence[NodeFound], log: Log) -> dict[str, NodeFound | None]:
+def _dumps_of_hosts(
+    fabric: FabricFound, nodes: Sequence[NodeFound], answers: Answers
+) -> dict[str, NodeFound]:
     """Return the dump of each host: given for it, named like it, or for all; refuse what is not clear."""
     own: dict[str, NodeFound] = {}
     general: list[NodeFound] = []
@@ -127,7 +185,7 @@ def dumps_of_hosts(fabric: FabricFound, nodes: Sequence[NodeFound], log: Log) ->
         meant = _near_host(stem, fabric.hosts)
         hosts = node.hosts or (() if meant is None else (meant,))
         if not node.hosts and meant not in (None, stem):
-            log.anomalies.append(f"{node.place}: no host has this name; interpreted as {meant}.")
+            answers.say("irregular", f"{node.place}: no host has this name; interpreted as {meant}.")
         for host in hosts:
             if host not in fabric.hosts:
                 raise InputError(f"{node.place}: host {host} is not in {fabric.place}.{_like(host, fabric)}")
@@ -137,36 +195,24 @@ def dumps_of_hosts(fabric: FabricFound, nodes: Sequence[NodeFound], log: Log) ->
         if not hosts:
             general.append(node)
     if len(general) > 1:
+        both = f"{general[0].place} and {general[1].place}: it is unclear which hosts they describe"
+        example = f"{next(iter(fabric.hosts))}={general[0].place}"
+        raise InputError(f"{both}; write HOSTS=FILE, like {example}.")
+    if (lacking := [host for host in fabric.hosts if host not in own]) and not general:
+        first = lacking[0]
         raise InputError(
-            f"{general[0].place} and {general[1].place}: it is unclear which hosts they describe; write "
-            "HOSTS=FILE, like "
-            f"{next(iter(fabric.hosts))}={general[0].place}."
-        )
-    by_host = {host: own.get(host, general[0] if general else None) for host in fabric.hosts}
-    if nodes and None in by_host.values():
-        first = next(host for host, node in by_host.items() if node is None)
-        some = next(iter(own.values()))
-        raise InputError(
-            f"{fabric.hosts[first]}: host {first} has no dump, and {some.place} describes another host; "
+            f"{fabric.hosts[first]}: host {first} has no dump, and {nodes[0].place} describes another host; "
             "add one for all hosts, or write HOSTS=FILE."
         )
+    by_host = {host: own[host] if host in own else general[0] for host in fabric.hosts}
     for what in ("GPUs", "NICs"):
-        counts = {
-            host: len(getattr(node, what.lower())) for host, node in by_host.items() if node is not None
-        }
+        counts = {host: len(getattr(node, what.lower())) for host, node in by_host.items()}
         usual = commonest(counts.values())
-        log.anomalies += [
-            f"{node.place}: {host} has {counts[host]} {what}, but most hosts have {usual}."
-            for host, node in by_host.items()
-            if node is not None and counts[host] != usual
-        ]
+        for host, count in counts.items():
+            if count != usual:
+                line = f"{by_host[host].place}: {host} has {count} {what}, but most hosts have {usual}."
+                answers.say("irregular", line)
     return by_host
-
-
-def _like(name: str, fabric: FabricFound) -> str:
-    """Return the host that a name nearly is, as a question."""
-    near = _near_host(name, fabric.hosts) or next(iter(get_close_matches(name, fabric.hosts, 1, 0.8)), None)
-    return f" Is it {near}?" if near else ""
 
 
 def _stem(place: str) -> str:
@@ -175,81 +221,72 @@ def _stem(place: str) -> str:
     return path.stem if path.suffix in (".txt", ".xml", ".log", ".out") else path.name
 
 
-def domains_of(
-    fabric: FabricFound, nodes: Nodes, answers: Answers, questions: Questions, log: Log
-) -> dict[str, list[str]]:
+def domains_of(fabric: FabricFound, nodes: Mapping[str, NodeFound], answers: Answers) -> dict[str, list[str]]:
     """Return hosts by domain, in the order of their first host; refuse one larger than the system's."""
-    system, how = answers.parts.system, answers.options.domains
-    place = fabric.domains_place or fabric.place
-    what = "blocks" if fabric.blocks else "accelerator domains"
-    gpus = {host: answers.per_node if node is None else node.gpu_count for host, node in nodes.items()}
-    if how == "node" or (how is None and not _wide(system, nodes)):
-        if fabric.domains and how is None:
-            log.assume(
-                f"{what.capitalize()} of {place} contain several hosts, but each host is a separate scale-up domain."
-            )
-        return {host: [host] for host in nodes}
-    design = None if system is None else find_scale_out(system.part)
-    if how == "leaf":
-        labels = _by_leaf(fabric)
-        log.assume(f"Domains: hosts under the same leaves ({called('domains')} leaf).")
-    elif fabric.domains:
-        labels = {host: label for host, label in fabric.domains.items() if host in nodes}
-        sizes: Counter[str] = Counter()
-        for host, label in labels.items():
-            sizes[label] += gpus[host]
-        if fabric.subdomains and system is not None and max(sizes.values(), default=0) > system.gpus:
-            labels = {host: fabric.subdomains.get(host, label) for host, label in labels.items()}
-            log.assume(
-                f"Domains: the accelerator sub-domains of {place}; its domains contain several of them (a "
-                f"domain of {system.part} has {system.gpus} GPUs)."
-            )
-        else:
-            whole = ", not by sub-domain" * bool(fabric.subdomains)
-            log.assume(f"Domains: the {what} of {place}{whole}.")
-    elif (
-        system is not None
-        and isinstance(design, CabledFabric)
-        and design.nodes_per_pod * system.gpus_per_node == system.gpus
-    ):
-        labels = _by_leaf(fabric)
-        log.assume(
-            f"Domains: hosts under the same leaves, as in catalog system {system.part} (one set of leaves "
-            "per domain)."
-        )
-    else:
-        questions.ask(
-            "which hosts share a scale-up domain",
-            f"a Slurm block file too, or {input_name('domains')} leaf or node",
-        )
-        return {}
+    gpus = {host: node.gpu_count for host, node in nodes.items()}
+    labels, system = _labels(fabric, nodes, gpus, answers), answers.system
     groups: dict[str, list[str]] = defaultdict(list)
     for host in nodes:
         groups[labels.get(host, host)].append(host)
-    for label, hosts in groups.items():
+    for label, hosts in groups.items() if labels else ():
         count = sum(gpus[host] for host in hosts)
         if system is not None and count > system.gpus:
             raise InputError(
-                f"{fabric.hosts.get(hosts[0], fabric.place)}: {label} has {len(hosts)} hosts with {count} "
-                f"GPUs, but a domain of {system.part} has {system.gpus}; give {input_name('domains')} "
-                f"node, or the correct {input_name('gpu')}."
+                f"{fabric.hosts[hosts[0]]}: {label} has {len(hosts)} hosts with {count} GPUs, but a domain of "
+                f"{system.part} has {system.gpus}; give {input_name('domains')} node, or the correct "
+                f"{input_name('gpu')}."
             )
     return dict(groups)
 
 
-def _wide(system: DomainSpec | None, nodes: Nodes) -> bool:
+def _labels(
+    fabric: FabricFound, nodes: Mapping[str, NodeFound], gpus: Mapping[str, int], answers: Answers
+) -> Mapping[str, str]:
+    """Return the domain of each host; none where each host is one."""
+    system, how = answers.system, answers.options.domains
+    place, what = fabric.domains_place or fabric.place, "blocks" if fabric.blocks else "accelerator domains"
+    if how == "node" or (how is None and not _wide(answers, nodes)):
+        if fabric.domains and how is None:
+            line = (
+                f"{what.capitalize()} of {place} contain several hosts, but each host is a domain of its own."
+            )
+            answers.say("assumed", line)
+        return {}
+    # the pod of each host, or its first switch where the file knows no pods
+    by_leaf = fabric.pods or {port.host: port.switch for port in reversed(fabric.ports)}
+    under = "Domains: hosts under the same leaves"
+    if how == "leaf":
+        answers.say("option", f"{under} ({called('domains')} leaf).")
+        return by_leaf
+    if fabric.domains:
+        sizes: Counter[str] = Counter()
+        for host, label in fabric.domains.items():
+            sizes[label] += gpus.get(host, 0)
+        if fabric.subdomains and system is not None and max(sizes.values()) > system.gpus:
+            several = (
+                f"its domains contain several of them (a domain of {system.part} has {system.gpus} GPUs)"
+            )
+            answers.say("assumed", f"Domains: the accelerator sub-domains of {place}; {several}.")
+            return {**fabric.domains, **fabric.subdomains}
+        whole = ", not by sub-domain" * bool(fabric.subdomains)
+        answers.say("read", f"Domains: the {what} of {place}{whole}.")
+        return fabric.domains
+    design = None if system is None else find_scale_out(system.part)
+    in_pod = design.nodes_per_pod if isinstance(design, CabledFabric) else 0
+    if system is not None and in_pod * system.gpus_per_node == system.gpus:
+        line = f"{under}, as in catalog system {system.part} (one set of leaves per domain)."
+        answers.say("assumed", line)
+        return by_leaf
+    if answers.named:
+        options = f"a Slurm block file too, or {input_name('domains')} leaf or node"
+        answers.ask("which hosts share a scale-up domain", options)
+    return {}
+
+
+def _wide(answers: Answers, nodes: Mapping[str, NodeFound]) -> bool:
     """Whether a domain holds several hosts: where the system says so and no dump shows the switches inside a host."""
+    system = answers.system
     if system is None:
-        return any(node is not None and node.beyond for node in nodes.values())
-    inside = all(node is not None and node.gpus and not node.hidden for node in nodes.values())
+        return any(node.beyond for node in nodes.values())
+    inside = all(not node.hidden for node in nodes.values())
     return system.gpus > system.gpus_per_node and not inside
-
-
-def _by_leaf(fabric: FabricFound) -> dict[str, str]:
-    """Return the pod of each host, or its first switch where the file knows no pods."""
-    if fabric.pods:
-        return dict(fabric.pods)
-    first: dict[str, str] = {}
-    for port in fabric.ports:
-        first.setdefault(port.host, port.switch)
-    return first

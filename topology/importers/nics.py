@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
-from networkx.utils import UnionFind
-
-from topology.base.errors import InputError, called, input_name
+from topology.base.errors import InputError
 from topology.base.figures import Evidence, Figure
 from topology.base.names import natural
-from topology.base.units import format_quantity, parse_quantity
-from topology.importers.answers import inner_fabric, out_fabric
-from topology.importers.completed import Draft
-from topology.importers.found import FabricFound, NicFound, NodeFound, Nodes, PortFound, commonest
+from topology.base.units import format_quantity
+from topology.importers.answers import Answers, inner_fabric
+from topology.importers.draft import Draft
+from topology.importers.found import (
+    FabricFound,
+    NicFound,
+    NodeFound,
+    PortFound,
+    commonest,
+    groups_of,
+)
 from topology.importers.hosts import add_switches, gpu_id, pcie_link, socket_id
-from topology.importers.options import Log
 from topology.importers.pcie import crossed, deal
 from topology.spec import FabricSpec
 
@@ -41,55 +46,55 @@ class _Cable:
         return self.count * self.link.link_bytes_per_s.value
 
 
-def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes) -> None:
+def add_nics(draft: Draft, fabric: FabricFound, nodes: Mapping[str, NodeFound]) -> None:
     """Link the GPUs of every host to the leaves its NICs are cabled to, each NIC once.
 
     The NICs of one GPU are links of its own. Those that several GPUs share, or that PCIe slows down, are nodes,
     reached over the switches that stand between; so are all of a host whose GPUs reach each other over PCIe alone.
+
+    Raises
+    ------
+    InputError
+        If a host's cables are not those of the NICs of its dump, or nothing says which GPUs its NICs serve.
     """
     usual = commonest(len(ports) for ports in fabric.ports_by_host.values()) or 0
     for host, ports in fabric.ports_by_host.items():
-        if host not in nodes:
-            continue
         node = nodes[host]
         cables = _cables(draft, fabric, ports, node, usual)
         for members, own in _sharing(cables, node):
             alone = len(members) == 1 and not _slowed(node, members[0], own)
-            placed = node is not None and all(cable.nic for cable in own)
-            if node is not None and placed and node.over_pcie and not (alone and node.links):
+            placed = all(cable.nic for cable in own)
+            if placed and node.over_pcie and not (alone and node.links):
                 for cable in own:
                     root = socket_id(host, node, cable.nic.socket if cable.nic else "")
-                    at = add_switches(draft, host, node, cable.switches, root, cable.link)
-                    _add_nic(draft, host, cable, at)
+                    _add_nic(
+                        draft, host, cable, add_switches(draft, host, node, cable.switches, root, cable.link)
+                    )
             elif alone:
-                _attach_one(draft, gpu_id(host, members[0]), host, own)
+                _attach_one(draft, host, members[0], own)
             else:
                 _attach(draft, host, node, members, own)
 
 
 def _cables(
-    draft: Draft, fabric: FabricFound, ports: Sequence[PortFound], node: NodeFound | None, usual: int
+    draft: Draft, fabric: FabricFound, ports: Sequence[PortFound], node: NodeFound, usual: int
 ) -> list[_Cable]:
     """Return the cables of a host: of each port, or where its ports have no names of each NIC of its dump."""
-    nics = {nic.name: nic for nic in node.nics} if node is not None else {}
-    gpus = node.gpu_count if node is not None else draft.answers.per_node
+    answers, nics, gpus = draft.answers, {nic.name: nic for nic in node.nics}, node.gpu_count
     if all(not port.nic and port.rate is None for port in ports):
-        leaf, near = ports[0].switch, [nic for nic in nics.values() if nic.near]
-        if not nics and draft.answers.nic is not None:
-            count = draft.answers.nics_per_gpu
-            draft.log.assume(f"NIC to GPU: {count} per GPU (no file gives the number).")
-            return [_Cable("nic", leaf, draft.answers.nic, (gpu,), count) for gpu in range(gpus)]
-        pairs = [(nic, leaf, nic.rate) for nic in near]
+        if not nics:
+            count = answers.nics_per_gpu
+            answers.say("assumed", f"NIC to GPU: {count} per GPU (no file gives the number).")
+            return [_Cable("nic", ports[0].switch, answers.nic, (gpu,), count) for gpu in range(gpus)]
+        pairs = [(nic, ports[0].switch, nic.rate) for nic in nics.values()]
     else:
-        known = _paired(draft, ports, nics)
-        if not any(nic.near for nic in known):
-            return _unplaced(draft, fabric, ports, nics, gpus, usual)
-        pairs = [
-            (nic, port.switch, port.rate or nic.rate)
-            for nic, port in zip(known, ports, strict=True)
-            if nic.near
-        ]
-    links = [_nic_link(draft, rate) for _, _, rate in pairs]
+        paired = _paired(answers, fabric, ports, node)
+        known = [nic for nic in paired if nic is not None]
+        if len(known) < len(ports) or not any(nic.near for nic in known):
+            return _in_order(answers, fabric, list(zip(ports, paired, strict=True)), gpus, usual)
+        pairs = [(nic, port.switch, port.rate or nic.rate) for nic, port in zip(known, ports, strict=True)]
+    pairs = [(nic, leaf, rate) for nic, leaf, rate in pairs if nic.near]
+    links = [answers.nic_link(rate) for _, _, rate in pairs]
     served = deal([nic.near for nic, _, _ in pairs], [link.link_bytes_per_s.value for link in links], gpus)
     return [
         _Cable(nic.name, leaf, link, members, 1, nic)
@@ -97,120 +102,105 @@ def _cables(
     ]
 
 
-def _nic_link(draft: Draft, found: Figure | None) -> FabricSpec:
-    """Return one NIC: ``found`` in a file, else as answered."""
-    option, nic = draft.answers.options.nic, draft.answers.nic
-    if found is None and nic is not None:
-        return nic
-    if found is None:
-        raise InputError(f"the rate of a NIC: give {input_name('nic')} RATE (like '400 Gb/s').")
-    if option is not None and parse_quantity(option, "byte/s", input_name("nic")) != found.value:
-        line = f"{called('nic')} {option}: {found.source.partition(',')[0]} says {found.text}, which is used."
-        draft.log.anomalies += [line] * (line not in draft.log.anomalies)
-    return out_fabric(found, infiniband=draft.answers.infiniband)
+def _adapter(port: PortFound, names: Container[str]) -> str:
+    """Return a port's NIC without the port number that several ports of one adapter get."""
+    return port.nic if port.nic in names else port.nic.rsplit(".", 1)[0]
 
 
-def _paired(draft: Draft, ports: Sequence[PortFound], nics: Mapping[str, NicFound]) -> list[NicFound]:
-    """Return the NIC of each port: by name, else, where a dump has as many under other names, in order; or none."""
-    named = [nics.get(_base(port.nic, nics)) for port in ports]
-    if all(named):
-        return [nic for nic in named if nic is not None]
+def _paired(
+    answers: Answers, fabric: FabricFound, ports: Sequence[PortFound], node: NodeFound
+) -> Sequence[NicFound | None]:
+    """Return the NIC of each port: by name, else, where a dump has as many under other names, in order; or None."""
+    nics = {nic.name: nic for nic in node.nics}
+    if not nics:
+        return [None] * len(ports)
+    host, named = ports[0].host, [port for port in ports if port.nic]
+    strange = [port for port in named if _adapter(port, nics) not in nics]
+    if strange and len(strange) < len(named):
+        raise InputError(
+            f"{strange[0].place}: NIC {strange[0].nic} of {host} is cabled, but {node.place} lists only "
+            f"{', '.join(sorted(nics))}."
+        )
+    if strange and len(named) > len(nics):
+        raise InputError(
+            f"{named[0].place}: {host} has {len(named)} cabled NICs, but {node.place} lists {len(nics)}."
+        )
     near = [nic for nic in nics.values() if nic.near]
+    if named and not strange:
+        cabled = [nics.get(_adapter(port, nics)) for port in ports]
+        if missing := [nic.name for nic in near if nic not in cabled]:
+            line = f"{host}: {', '.join(missing)} next to a GPU, but {fabric.place} shows no cable."
+            answers.say("irregular", f"{node.place}: {line}")
+        return cabled
     some = near if len(near) == len(ports) else list(nics.values())
-    if any(named) or len(some) != len(ports):
-        return []
-    draft.log.assume("NIC to port: in order (names differ, but the numbers match).")
+    if len(some) != len(ports):
+        return [None] * len(ports)
+    answers.say("assumed", "NIC to port: in order (names differ, but the numbers match).")
     return sorted(some, key=lambda nic: natural(nic.name))
 
 
-def _unplaced(
-    draft: Draft,
+def _in_order(
+    answers: Answers,
     fabric: FabricFound,
-    ports: Sequence[PortFound],
-    nics: Mapping[str, NicFound],
+    ports: Sequence[tuple[PortFound, NicFound | None]],
     gpus: int,
     usual: int,
 ) -> list[_Cable]:
     """Return the cables of ports whose NICs no dump places: by rail, else in order; those it places, as it does."""
     cables = []
-    for number, port in enumerate(ports):
-        nic = nics.get(_base(port.nic, nics))
-        if nic is not None and nic.near:
-            members: Sequence[int] = nic.near
-        elif fabric.rails == gpus and port.rail is not None:
-            draft.log.assume(
-                "NIC to GPU: rail r serves GPU r of its node (no file says so, but the numbers match)."
+    for number, (port, nic) in enumerate(ports):
+        at, count = number, max(usual, number + 1)
+        if fabric.rails and port.rail is not None:
+            at, count = port.rail, fabric.rails
+        members = nic.near if nic is not None else ()
+        if not members and count % gpus and gpus % count:
+            raise InputError(
+                f"{port.place}: {port.host}: {count} NICs to a host for {gpus} GPUs, and no file says how they are "
+                "paired; add the `nvidia-smi topo -m` or NCCL XML of a node."
             )
-            members = [port.rail]
-        elif fabric.rails and port.rail is not None:
-            members = _in_order(draft, port.rail, fabric.rails, gpus, port)
-        else:
-            members = _in_order(draft, number, max(usual, number + 1), gpus, port)
-        link = _nic_link(draft, port.rate or (nic.rate if nic else None))
-        cables.append(_Cable(port.nic or "nic", port.switch, link, tuple(members)))
+        if not members:
+            share = f"{count // gpus} per GPU" if count >= gpus else f"one for {gpus // count} GPUs"
+            answers.say("assumed", f"NIC to GPU: {share}, in order (no file says so, but the numbers match).")
+            first, last = at * gpus // count, (at + 1) * gpus // count
+            members = tuple(range(first, max(first + 1, last)))
+        link = answers.nic_link(port.rate or (nic.rate if nic is not None else None))
+        cables.append(_Cable(port.nic or "nic", port.switch, link, members))
     return cables
 
 
-def _in_order(draft: Draft, number: int, count: int, gpus: int, port: PortFound) -> list[int]:
-    """Return the GPUs of NIC ``number`` of ``count``, in order."""
-    if count >= gpus and count % gpus == 0:
-        draft.log.assume(f"NIC to GPU: {count // gpus} per GPU, in order (assumed).")
-        return [number * gpus // count]
-    if gpus % count == 0:
-        each = gpus // count
-        draft.log.assume(f"NIC to GPU: each NIC is shared by {each} GPUs, in order (assumed).")
-        return list(range(number * each, (number + 1) * each))
-    raise InputError(
-        f"{port.place}: {port.host} has {count} NICs for {gpus} GPUs, and no file says how they are paired; add the "
-        "`nvidia-smi topo -m` or NCCL XML of a node."
-    )
-
-
-def _sharing(cables: Sequence[_Cable], node: NodeFound | None) -> list[tuple[list[int], list[_Cable]]]:
+def _sharing(cables: Sequence[_Cable], node: NodeFound) -> list[tuple[list[int], list[_Cable]]]:
     """Return the sets of GPUs that share NICs, or uplinks of PCIe switches on the way to them, with their NICs."""
-    joined: UnionFind[str] = UnionFind()
-    above = node.switches if node is not None else ()
-    for number, cable in enumerate(cables):
-        name = f"nic {number}"
-        for gpu in cable.gpus:
-            own = crossed(above[gpu], cable.switches) if above else ()
-            joined.union(name, f"gpu {gpu}", *(f"up {switch}" for switch in own))
-        if above:
-            joined.union(name, *(f"up {one}" for one in crossed(cable.switches, above[cable.gpus[0]])))
-    groups: dict[str, tuple[set[int], list[_Cable]]] = {}
-    for number, cable in enumerate(cables):
-        members, own_cables = groups.setdefault(joined[f"nic {number}"], (set(), []))
-        members.update(cable.gpus)
-        own_cables.append(cable)
-    return [(sorted(members), own) for members, own in groups.values()]
+    above = node.switches
+    by_name = {f"nic {number}": cable for number, cable in enumerate(cables)}
+    joins = []
+    for name, cable in by_name.items():
+        passed = [switch for gpu in cable.gpus if above for switch in crossed(above[gpu], cable.switches)]
+        passed += crossed(cable.switches, above[cable.gpus[0]]) if above else ()
+        joins.append([name, *(f"gpu {gpu}" for gpu in cable.gpus), *(f"up {switch}" for switch in passed)])
+    groups = [[by_name[name] for name in group] for group in groups_of(by_name, joins)]
+    return [(sorted({gpu for cable in own for gpu in cable.gpus}), own) for own in groups]
 
 
-def _attach_one(draft: Draft, own: str, host: str, cables: Sequence[_Cable]) -> None:
+def _attach_one(draft: Draft, host: str, gpu: int, cables: Sequence[_Cable]) -> None:
     """Link a GPU to the leaves of its own NICs; those of different rates to one leaf are nodes."""
     links = {(cable.leaf, cable.link.name, cable.link.link_bytes_per_s.value) for cable in cables}
-    plain = len({leaf for leaf, _, _ in links}) == len(links)
     for cable in cables:
-        if plain:
-            draft.link(own, cable.leaf, cable.link, cable.count)
+        if len({leaf for leaf, _, _ in links}) == len(links):
+            draft.link(gpu_id(host, gpu), cable.leaf, cable.link, cable.count)
         else:
-            _add_nic(draft, host, cable, own)
+            _add_nic(draft, host, cable, gpu_id(host, gpu))
 
 
-def _attach(
-    draft: Draft, host: str, node: NodeFound | None, gpus: Sequence[int], cables: Sequence[_Cable]
-) -> None:
+def _attach(draft: Draft, host: str, node: NodeFound, gpus: Sequence[int], cables: Sequence[_Cable]) -> None:
     """Link some GPUs to the leaves of the NICs that they alone share, over the PCIe between them."""
     total = sum(cable.bytes_per_s for cable in cables)
     text = format_quantity(total, "byte/s", 12)
-    default = inner_fabric(
-        "pcie", Figure(total, "byte/s", Evidence.DERIVED, "at least as fast as its NICs", text)
-    )
+    figure = Figure(total, "byte/s", Evidence.DERIVED, "at least as fast as its NICs", text)
+    default = inner_fabric("pcie", figure)
     placed = all(cable.nic for cable in cables)
-    of_gpus = [node.switches[gpu] if node and node.switches and placed else () for gpu in gpus]
-    chains = [*of_gpus, *(cable.switches for cable in cables)]
-    depth = 0
-    while all(len(chain) > depth and chain[depth] == chains[0][depth] for chain in chains):
-        depth += 1
+    of_gpus = [node.switches[gpu] if node.switches and placed else () for gpu in gpus]
+    levels = zip(*of_gpus, *(cable.switches for cable in cables), strict=False)
+    depth = len(list(takewhile(lambda switches: len(set(switches)) == 1, levels)))
     root = ""
     if not depth:
         known = any(cable.nic for cable in cables)
@@ -219,22 +209,20 @@ def _attach(
         root = draft.node(f"{name}{number}", "host" if known else "pcie", host=host)
 
     def below(chain: Sequence[str]) -> str:
-        some = chain[max(0, depth - 1) :]
-        return root if node is None else add_switches(draft, host, node, some, root, default)
+        return add_switches(draft, host, node, chain[max(0, depth - 1) :], root, default)
 
     for chain, gpu in zip(of_gpus, gpus, strict=True):
         link = pcie_link(draft, node, gpu) or default
         draft.link(gpu_id(host, gpu), below(chain), link)
     for cable in cables:
         _add_nic(draft, host, cable, below(cable.switches))
-    if len(gpus) > 1 and not (node and node.pcie):
-        draft.log.assume("PCIe between GPUs and shared NICs: assumed to be at least as fast as the NICs.")
+    if len(gpus) > 1 and not node.pcie:
+        line = "PCIe between GPUs and shared NICs: at least as fast as the NICs."
+        draft.answers.say("assumed", line)
 
 
-def _slowed(node: NodeFound | None, gpu: int, cables: Sequence[_Cable]) -> bool:
+def _slowed(node: NodeFound, gpu: int, cables: Sequence[_Cable]) -> bool:
     """Whether the PCIe of a GPU alone with its NICs is slower than they are."""
-    if node is None:
-        return False
     own = node.pcie[gpu] if gpu < len(node.pcie) else None
     if own is not None and own.value < sum(cable.bytes_per_s for cable in cables):
         return True
@@ -253,34 +241,3 @@ def _add_nic(draft: Draft, host: str, cable: _Cable, at: str) -> None:
     name = draft.node(draft.free(f"{host}.{cable.name}"), "nic", host=host)
     draft.link(name, cable.leaf, cable.link, cable.count)
     draft.link(at, name, cable.link, cable.count)
-
-
-def check_nics(fabric: FabricFound, nodes: Nodes, log: Log) -> None:
-    """Compare the NICs of each host in the fabric with those of its dump; those that are not cabled are reported."""
-    for host, every in fabric.ports_by_host.items():
-        node, ports = nodes.get(host), [port for port in every if port.nic]
-        if node is None or not node.nics or not ports:
-            continue
-        names = {nic.name for nic in node.nics}
-        known = [port for port in ports if _base(port.nic, names) in names]
-        if known and len(known) < len(ports):
-            other = next(port for port in ports if port not in known)
-            raise InputError(
-                f"{other.place}: NIC {other.nic} of {host} is cabled, but {node.place} lists only "
-                f"{', '.join(sorted(names))}."
-            )
-        if not known and len(ports) > len(node.nics):
-            raise InputError(
-                f"{ports[0].place}: {host} has {len(ports)} cabled NICs, but {node.place} lists {len(node.nics)}."
-            )
-        cabled = {_base(port.nic, names) for port in ports}
-        missing = [nic.name for nic in node.nics if nic.near and nic.name not in cabled] if known else []
-        if missing:
-            log.anomalies.append(
-                f"{node.place}: {host}: {', '.join(missing)} next to a GPU, but {fabric.place} shows no cable."
-            )
-
-
-def _base(nic: str, names: Container[str]) -> str:
-    """Return a port's NIC without the port number that several ports of one adapter get."""
-    return nic if nic in names else nic.rsplit(".", 1)[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from topology.base.errors import InputError
 
@@ -49,22 +49,7 @@ class ImportOptions:
     def __post_init__(self) -> None:
         ratio = self.oversubscription
         if ratio is not None and not (math.isfinite(ratio) and 0 < ratio <= 1000):
-            raise InputError(
-                "must be above 0 and at most 1000 (1: as downlinks).",
-                field="oversubscription",
-                value=f"{ratio:g}",
-            )
+            problem = "must be above 0 and at most 1000 (1: as downlinks)."
+            raise InputError(problem, field="oversubscription", value=f"{ratio:g}")
         if self.domains not in (None, "leaf", "node"):
             raise InputError("leaf or node.", field="domains", value=self.domains)
-
-
-@dataclass
-class Log:
-    """What completing a cluster assumed (each line once), and what differs from its siblings."""
-
-    assumptions: dict[str, None] = field(default_factory=dict)
-    anomalies: list[str] = field(default_factory=list)
-
-    def assume(self, line: str) -> None:
-        """Add an assumption."""
-        self.assumptions[line] = None

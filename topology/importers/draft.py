@@ -1,40 +1,22 @@
-"""A cluster that nothing is missing of: every node and every link, each with its rate."""
+"""A cluster as it is put together: nodes and links in the order they are added, each with its rate."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from topology.base.errors import InputError
 from topology.base.values import MOST
 from topology.importers.answers import Answers
-from topology.importers.options import Log
 from topology.spec import FabricSpec, RawLink, RawNode, RawTopology
 
 
-@dataclass(frozen=True)
-class Completed:
-    """Every node and link of a cluster.
-
-    ``domains`` gives the hosts of each scale-up domain; ``switched`` is unset where no file says how domains are
-    cabled to each other, which then are as the design of the named system.
-    """
-
-    name: str
-    place: str
-    raw: RawTopology
-    domains: dict[str, list[str]]
-    answers: Answers
-    switched: bool
-    anomalies: tuple[str, ...] = ()
-
-
+@dataclass
 class Draft:
-    """Nodes and links in the order they are added, with the answers that rates come from, and what is assumed."""
+    """Nodes by id, and the fabric and count of the links between each two, with the answers that rates come from."""
 
-    def __init__(self, answers: Answers, log: Log) -> None:
-        self.answers, self.log = answers, log
-        self.nodes: dict[str, RawNode] = {}
-        self._links: dict[tuple[str, str], tuple[FabricSpec, int]] = {}
+    answers: Answers
+    nodes: dict[str, RawNode] = field(default_factory=dict)
+    links: dict[tuple[str, str], tuple[FabricSpec, int]] = field(default_factory=dict)
 
     def node(
         self,
@@ -47,7 +29,7 @@ class Draft:
         """Add a node and return its id, which no other may have."""
         if name in self.nodes:
             raise InputError(f"two parts are named {name}: a {self.nodes[name].kind} and a {kind}.")
-        gpu = self.answers.parts.gpu if kind == "gpu" else None
+        gpu = self.answers.gpu if kind == "gpu" else None
         self.nodes[name] = RawNode(id=name, kind=kind, domain=domain, node=host, rail=rail, gpu=gpu)
         return name
 
@@ -57,22 +39,29 @@ class Draft:
             name += "+"
         return name
 
-    def link(self, a: str, b: str, fabric: FabricSpec | None, count: int = 1) -> None:
+    def link(self, a: str, b: str, fabric: FabricSpec, count: int = 1) -> None:
         """Add links of a fabric; where links of another rate join the two already, those stay."""
-        if fabric is None:
-            raise TypeError(f"{a} to {b}: no rate")
-        pair = (a, b) if (a, b) in self._links or (b, a) not in self._links else (b, a)
-        old, before = self._links.get(pair, (fabric, 0))
+        pair = (a, b) if (a, b) in self.links or (b, a) not in self.links else (b, a)
+        old, before = self.links.get(pair, (fabric, 0))
         if (old.name, *rate_of(old)) == (fabric.name, *rate_of(fabric)):
-            self._links[pair] = (old, count + before)
+            self.links[pair] = (old, count + before)
+
+    @property
+    def domains(self) -> dict[str, dict[str, list[RawNode]]]:
+        """The GPUs of each host of each domain, in order."""
+        domains: dict[str, dict[str, list[RawNode]]] = {}
+        for node in self.nodes.values():
+            if node.kind == "gpu":
+                domains.setdefault(node.domain or "", {}).setdefault(node.node or "", []).append(node)
+        return domains
 
     @property
     def raw(self) -> RawTopology:
         """The graph; rejected if a rate implies more links between two parts than supported."""
-        for (a, b), (_, count) in self._links.items():
+        for (a, b), (_, count) in self.links.items():
             if count > MOST:
                 raise InputError(f"{a} and {b} are connected by {count:.3g} links; the maximum is {MOST:,}.")
-        links = (RawLink(between=pair, fabric=one, count=count) for pair, (one, count) in self._links.items())
+        links = (RawLink(between=pair, fabric=fabric, count=n) for pair, (fabric, n) in self.links.items())
         return RawTopology(nodes=tuple(self.nodes.values()), links=tuple(links))
 
 

@@ -15,7 +15,15 @@ from cost.calibration.tables import CHECKED, Share, Text, load_table
 from topology.base.figures import Evidence, Figure
 from topology.base.schema import Kind, source_text
 from topology.cluster import Cluster
-from topology.routes import ALGORITHMS, LinkLoads, Router, Traffic, bus_factor, collective_traffic
+from topology.routes import (
+    ALGORITHMS,
+    LinkLoads,
+    Router,
+    TierLoad,
+    Traffic,
+    bus_factor,
+    collective_traffic,
+)
 from topology.spec import FabricSpec
 
 PATH = Path(__file__).with_name("collectives.yaml")
@@ -31,6 +39,7 @@ class _Entry:
 @pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
 class _Row:
     links: _Entry
+    all_to_all: _Entry | None = None
     in_switch: _Entry | None = None
 
 
@@ -64,10 +73,10 @@ def _table() -> CollectiveTable:
     return load_table(CollectiveTable, PATH)
 
 
-def reached_by_links(fabric: FabricSpec) -> Figure:
-    """Return the part of its line rate that bytes over the links of a fabric reach."""
+def reached_by_links(fabric: FabricSpec, *, all_to_all: bool = False) -> Figure:
+    """Return the part of its line rate that bytes over the links of a fabric reach: round rings, or all to all."""
     row, stand_in = _table().row(fabric)
-    return _table().figure(row.links, stand_in)
+    return _table().figure((row.all_to_all if all_to_all else None) or row.links, stand_in)
 
 
 def reached_in_switch(fabric: FabricSpec) -> Figure | None:
@@ -84,22 +93,36 @@ class Reached(NamedTuple):
     figure: Figure
 
 
-def reached(cluster: Cluster, loads: LinkLoads, *, in_switch: bool = False) -> Reached:
+def reached(
+    cluster: Cluster, loads: LinkLoads, *, in_switch: bool = False, all_to_all: bool = False
+) -> Reached:
     """Return how traffic on links does beside their line rates.
 
     Each tier takes its time over the part of the rate that its fabric reaches; the slowest counts.
-    ``in_switch``: domains are loaded by an all-reduce in their switches.
+    ``in_switch``: domains are loaded by an all-reduce in their switches; ``all_to_all``: GPUs send to many at once.
     """
     inside = {fabric.name for domain in cluster.spec.domains for fabric in domain.fabrics}
-    fabrics = {fabric.name: fabric for fabric in _fabrics(cluster)}
     tiers = []
-    for name, load in loads.tiers.items():
-        fabric = max((one for one in fabrics if name == one or name.startswith(f"{one} ")), key=len)
-        summed = reached_in_switch(fabrics[fabric]) if in_switch and fabric in inside else None
-        figure = summed or reached_by_links(fabrics[fabric])
+    for name, (fabric, load) in _tiers(cluster, loads).items():
+        summed = reached_in_switch(fabric) if in_switch and fabric.name in inside else None
+        figure = summed or reached_by_links(fabric, all_to_all=all_to_all)
         tiers.append((load.seconds / figure.value, name, figure))
     longest, tier, figure = max(tiers, key=lambda tier: tier[0])
     return Reached(longest / loads.transfer_s, tier, figure)
+
+
+def reached_by_tier(cluster: Cluster, loads: LinkLoads) -> dict[str, float]:
+    """Return the part of its line rate that each tier of links reaches, by name."""
+    return {name: reached_by_links(fabric).value for name, (fabric, _) in _tiers(cluster, loads).items()}
+
+
+def _tiers(cluster: Cluster, loads: LinkLoads) -> dict[str, tuple[FabricSpec, TierLoad]]:
+    """Return the fabric and load of each tier; the name of a tier begins with its fabric's."""
+    fabrics = {fabric.name: fabric for fabric in _fabrics(cluster)}
+    return {
+        tier: (fabrics[max((name for name in fabrics if f"{tier} ".startswith(f"{name} ")), key=len)], load)
+        for tier, load in loads.tiers.items()
+    }
 
 
 @dataclass(frozen=True)

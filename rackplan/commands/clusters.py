@@ -67,6 +67,7 @@ def draw(request: DrawRequest, run: Run) -> None:
 @command(TrafficRequest, WRITTEN)
 def traffic(request: TrafficRequest, run: Run) -> None:
     """Shows times, bottlenecks, tiers and the busiest links."""
+    from cost.calibration.collectives import reached_by_tier
     from rackplan.report.cluster import traffic_doc
     from topology.changes.drained import drained_note
     from topology.routes import MOST_CLASSES, Router, fair_s, rank_matrix
@@ -88,7 +89,11 @@ def traffic(request: TrafficRequest, run: Run) -> None:
     if request.matrix is not None:
         members = [ranks[rank] for rank in _range(request.gpus, len(ranks))]
         size = _bytes(request.bytes_per_gpu)
-        facts = {"cluster": target.name, "gpus": [target.gpus[gpu].id for gpu in members]}
+        facts = {
+            "cluster": target.name,
+            "gpus": [target.gpus[gpu].id for gpu in members],
+            "reached_share": reached_by_tier(target, loads),
+        }
         write_whole(request.matrix, rank_matrix(router, members, size).file(request.matrix.suffix, facts))
     finish(traffic_doc(target, sent, loads, time, ways, request.matrix), notes=notes)
     exit_if_interrupted(budget.interrupted, ": the bound was computed, the fair time was not.")

@@ -17,7 +17,7 @@ from topology.draw import cluster_svg
 from topology.importers import Imported
 from topology.importers.build import scale_up_groups
 from topology.importers.hostlist import compress_hosts
-from topology.routes import FairTime, Link, LinkLoads, Traffic
+from topology.routes import ONE_TO_ONE, FairTime, Link, LinkLoads, Traffic
 
 HOTTEST = 6
 """Loads of links that are listed."""
@@ -62,7 +62,7 @@ def traffic_doc(
     """
     out, fair = cluster.spec.scale_out, time is not None and time.fair
     completion_s = loads.bound_s if time is None else time.completion_s
-    beside = ways[0].reached if ways else reached(cluster, loads)
+    beside = ways[0].reached if ways else reached(cluster, loads, all_to_all=traffic.name not in ONE_TO_ONE)
     useful = ways[0].bus_bytes if ways else loads.total_bytes / loads.senders
     reached_s = (completion_s - loads.latency_s) * beside.times + loads.latency_s
     row = SENT.row(
@@ -95,7 +95,6 @@ def traffic_doc(
         [
             _completion(row, time),
             f"{hot['link']} ({hot['tier']}, {said(hot, 'bytes_per_s')}) is busy for {said(hot, 'seconds')}{others}.",
-            f"No schedule on these routes takes less than {said(row, 'bound_s')}." if fair else "",
             _reached(row),
         ],
         [
@@ -117,7 +116,7 @@ def _reached(row: Row) -> str:
     """Return what large messages reach of line rate, and how that is known."""
     rate, seconds = said(row, "reached_bytes_per_s_per_gpu"), said(row, "reached_s")
     return (
-        f"That is at line rate. Large messages reach {said(row, 'reached_share')} of it, {rate} a GPU in {seconds} "
+        f"That is at line rate; large messages reach {said(row, 'reached_share')} of it, {rate} a GPU in {seconds} "
         f"({row['reached_evidence']}: {row['reached_source']})."
     )
 

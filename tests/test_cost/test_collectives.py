@@ -104,6 +104,7 @@ def test_the_tier_that_is_slowest_at_what_it_reaches_counts():
     found = reached(cluster, loads)
     assert found.tier == "ib-ndr400 leaf"
     assert found.times == pytest.approx(1 / 0.97)
+    assert reached(cluster, loads, all_to_all=True).times == pytest.approx(1 / 0.921)
 
 
 def test_zipf_sends_less_to_later_gpus_and_a_matrix_of_equal_rows_is_the_same():

@@ -18,6 +18,7 @@ from topology.routes.link_loads import (
 )
 from topology.routes.rank_matrix import RankMatrix, rank_matrix
 from topology.routes.traffic import (
+    ONE_TO_ONE,
     PATTERNS,
     Traffic,
     pattern_traffic,
@@ -29,6 +30,7 @@ __all__ = [
     "ALGORITHMS",
     "COLLECTIVES",
     "MOST_CLASSES",
+    "ONE_TO_ONE",
     "PATTERNS",
     "FairTime",
     "Link",

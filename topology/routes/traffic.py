@@ -15,6 +15,8 @@ from topology.routes.demand import NO_PAIRS, Alike, Pairs
 from topology.routes.network import Floats, Ints
 
 PATTERNS = ("all-to-all", "ring", "incast", "permutation")
+ONE_TO_ONE = PATTERNS[1:]
+"""Patterns in which a GPU sends to one other."""
 ZIPF = "zipf"
 MOST_SKEW = 10.0
 _BLOCK_PAIRS = 2_000_000

@@ -1,4 +1,4 @@
-"""Groups in groups, the members of each linked to each other without a switch: Boardfly, Atlas 950, trays of Maia 200."""
+"""Groups in groups, the members of each linked without a switch: Boardfly, Atlas 950, trays of Maia 200."""
 
 from __future__ import annotations
 
@@ -141,16 +141,16 @@ def _times(sizes: Sequence[int]) -> str:
 
 
 def links_to_others(size: int, links: int) -> Ints:
-    """Return ``[size]`` how many of its ``links`` one of ``size`` members has to the next, the one after..., itself 0.
+    """Return ``[size]`` how many of its ``links`` a member has to itself (none), the next one, the one after...
 
     As many to each; what is over goes to the next ones on both sides, an odd one to the member opposite.
     """
     each, over = divmod(links, size - 1)
     steps = np.arange(size)
     apart = np.minimum(steps, size - steps)
-    counts = each + (apart <= over // 2) + (over % 2) * (2 * steps == size)
+    counts: Ints = each + (apart <= over // 2) + (over % 2) * (2 * steps == size)
     counts[0] = 0
-    return counts.astype(np.int64)
+    return counts
 
 
 def _order(lower: Sequence[int], used: Ints, links: int) -> Ints:

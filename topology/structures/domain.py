@@ -159,7 +159,7 @@ class DomainSpec(Spec, ABC):
 
         Of an inner GPU in a torus that does not wrap; of the GPU that has least in a raw domain.
         """
-        return added(links * fabric.link_bytes_per_s.value for links, fabric in self.scale_up_links)
+        return added(links * fabric.link_bytes_per_s.value for links, fabric in self.scale_up_links if links)
 
 
 @keyword_spec

@@ -35,7 +35,7 @@ class NestedDomain(DomainSpec):
     members: tuple[Count, ...]
     links_per_member: tuple[Count, ...]
 
-    picture: ClassVar = "pairs"
+    picture: ClassVar = "nested"
     keys: ClassVar = {**DomainSpec.keys, "members": "members", "links_per_member": "links_per_member"}
     ways: ClassVar = ((Way.FORWARDED, ""),)
 

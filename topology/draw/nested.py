@@ -61,7 +61,7 @@ class _Levels:
         places = {name: gpu for gpu, name in enumerate(self.names)}
         graph = painter.cluster.graph
         for a in self.names:
-            for b in graph[a] if a in graph else ():
+            for b in graph.adj.get(a, ()):
                 if places.get(b, -1) > places[a] and (at := self._between(places[a], places[b])):
                     self.links[at[0]][at[1]].append((a, b))
         for a, b in painter.marks.broken_links:

@@ -70,7 +70,7 @@ STAND_INS = {
     "h200-sxm": "h200-nvl",
     "h20-sxm": "h20-sxm-141gb",
     "b200-sxm": "rtx-pro-6000 tpu-v7 tpu-8t tpu-8i",
-    "gb200": "lecture mi455x rubin vr200",
+    "gb200": "gb200-nvl4 lecture mi455x rubin vr200",
     "mi355x": "mi350x",
     "mi300x": "mi250x",
     "ascend-910c": "tpu-v5p ascend-950dt",

@@ -107,6 +107,8 @@ class NestedDomain(DomainSpec):
 
     def words(self) -> str:
         """Return what is in what."""
+        if len(self.members) == 1 and self.links_per_member[0] >= self.members[0] - 1:
+            return "full mesh without a switch"
         return f"nested groups of {_times(self.members)} without a switch"
 
     @property

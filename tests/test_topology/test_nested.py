@@ -115,6 +115,8 @@ def test_parts_are_whole_members() -> None:
         ((4, 4), (1, 3), 16, r"1 in level 1 of 4 members; use 2 to"),
         ((3, 3), (3, 6), 9, "leave one end over; use 2"),
         ((4, 4), (2, 3), 14, "use 12 or 16"),
+        ((4, 4), (2, 3), 20, "use 16[.]"),
+        ((4, 4), (2, 1025), 16, "1025 in level 2 of 4 members; use 2 to 1,024"),
         ((200, 200), (199, 199), 40_000, "at most 16,384"),
     ],
 )

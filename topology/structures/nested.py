@@ -16,7 +16,7 @@ from topology.structures.domain import DomainRow, DomainSpec, Way
 from topology.wiring import Ints, Laying
 
 LARGEST_NESTED_GPUS = 16_384
-_MOST_LINKS = 1024  # of one GPU in one level; nobody has as many
+_MOST_LINKS = 256  # of one GPU in one level; nobody has as many
 
 
 @keyword_spec
@@ -80,7 +80,7 @@ class NestedDomain(DomainSpec):
         blocks = [prod(self.members[:level]) for level in range(len(self.members) + 1)]
         step = max((one for one in blocks[:-1] if one <= gpus), default=1)
         below = min(gpus // step * step, blocks[-1])
-        return (below,) if below == gpus else (below, min(below + step, blocks[-1]))
+        return (below,) if below in (gpus, blocks[-1]) else (below, below + step)
 
     def cut(self, gpus: int) -> DomainSpec:
         """Return whole members of one group, with the links among them.

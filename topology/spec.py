@@ -61,7 +61,7 @@ FACTOR = (
     "must be above 0 and at most 1, the remaining fraction of its rate (leave it out if the part is down)."
 )
 """Requirement for the factor of a fault."""
-_NOUNS = {"Google": "TPU", "AWS": "Trainium chip", "Huawei": "NPU die"}
+_NOUNS = {"Google": "TPU", "AWS": "Trainium chip", "Huawei": "NPU"}
 
 
 @spec
@@ -86,7 +86,8 @@ class GpuSpec(Spec):
     @property
     def noun(self) -> str:
         """What its vendor calls one of what the catalog counts as a GPU."""
-        return _NOUNS.get(self.vendor, "GPU")
+        noun = _NOUNS.get(self.vendor, "GPU")
+        return "NPU die" if noun == "NPU" and self.dies == 1 else noun
 
     def figure(self, key: str) -> Figure:
         """Return the figure called ``key``.

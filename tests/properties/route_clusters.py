@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -81,6 +82,25 @@ def tori_behind_leaves(*shape: int, domains: int, oversubscription: float) -> Cl
 def mesh(gpus: int) -> Cluster:
     """Return one full mesh."""
     return build_cluster(ClusterSpec("mesh", (domain("mesh", gpus, gpus, links_per_neighbour=1),), None))
+
+
+def nested(members: tuple[int, ...], links: tuple[int, ...], gpus: int = 0, per_node: int = 2) -> Cluster:
+    """Return one domain of groups in groups, or a part of it."""
+    every = math.prod(members)
+    spec = domain("nested", gpus or every, per_node, members=members, links_per_member=links)
+    return build_cluster(ClusterSpec("nested", (spec,), None))
+
+
+def broken_nested() -> Cluster:
+    """Return rings of four in a group of three, without two links, a slow one, and a GPU."""
+    base = nested((4, 3), (2, 4))
+    faults = (
+        Fault(link=("d0.n0.g0", "d0.n0.g1")),
+        Fault(link=("d0.n0.g0", "d0.n3.g0")),
+        Fault(link=("d0.n2.g0", "d0.n2.g1"), factor=0.5),
+        Fault(gpu="d0.n5.g1"),
+    )
+    return build_cluster(replace(base.spec, faults=faults))
 
 
 def fabric_of(kind: str, domains: int, **rest: object) -> Cluster:
@@ -209,6 +229,11 @@ CLUSTERS = {
     "tori 4x4 behind 4:1": lambda: tori_behind_leaves(4, 4, domains=3, oversubscription=4.0),
     "tori 2x2x2 behind 4:1": lambda: tori_behind_leaves(2, 2, 2, domains=5, oversubscription=4.0),
     "full mesh of 8": lambda: mesh(8),
+    "nested 4 x 4": lambda: nested((4, 4), (3, 12)),
+    "nested rings 4 x 3": lambda: nested((4, 3), (2, 4)),
+    "nested 2 x 4 x 3": lambda: nested((2, 4, 3), (1, 4, 4)),
+    "part of a nested domain": lambda: nested((2, 4, 3), (1, 4, 4), gpus=16),
+    "nested with faults": broken_nested,
     "two-tier domains": two_tier,
     "hosts that share NICs": lambda: shared_nics(4, 1),
     "two planes": lambda: two_planes(deeper=False),

@@ -81,7 +81,7 @@ class Paths:
             for n, data in self.graph.nodes(data=True)
             if data["kind"] in ("gpu", "switch") and data["domain"] == number
         )
-        if spec.structure == "mesh" and not up.has_edge(a, b):
+        if spec.structure == "nested" or (spec.structure == "mesh" and not up.has_edge(a, b)):
             return self._fewest_hops(a, b, up, forward=True)
         if spec.structure == "torus":
             ways = list(self._dimension_order(a, b, spec.shape, spec.wrap))

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from topology.spec import FabricSpec
 
 UNITS = ("bf16", "fp8", "fp4")
-STRUCTURES = {"switch": 2, "two-tier": 2, "mesh": 1, "torus": 0}
-"""A mesh and a torus reach the sum of a GPU's links in some patterns only."""
+STRUCTURES = {"switch": 2, "two-tier": 2, "mesh": 1, "torus": 0, "nested": 0}
+"""A mesh, a torus and a nested domain reach the sum of a GPU's links in some patterns only."""
 SHAPES = {16: {2: "4x4", 3: "2x2x4"}}
 """Tori of so many GPUs by their dimensions."""
 CHIPS = ("hgx-h100", "hgx-h200", "hgx-b200", "gb200-nvl72", "mi300x", "vr-nvl72")
@@ -91,6 +91,9 @@ def at_least_as_good(one: Cluster, other: Cluster) -> bool:
     if len(other.spec.domains) == 1:  # nothing leaves its domain
         ours |= {name: theirs[name] for name in ("scale-out", "scale-out latency")}
     whole = ours["domain"] % theirs["domain"] == 0
+    structures = {cluster.spec.domains[0].structure for cluster in (one, other)}
+    if "nested" in structures and ours["structure"] < STRUCTURES["switch"]:
+        return False  # which pattern suits which of them is not told by figures
     return whole and all(ours[name] >= theirs[name] for name in theirs)
 
 

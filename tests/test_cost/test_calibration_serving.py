@@ -63,12 +63,17 @@ def test_measured_chips_have_every_coefficient(chip, engine):
 
 
 STAND_INS = {
-    "h100-sxm": "a100-sxm a100-sxm-40gb gaudi3 gh200 l40s tpu-v5e tpu-v6e trainium2 trainium3",
+    "h100-sxm": (
+        "a100-sxm a100-sxm-40gb a100-pcie a100-pcie-40gb gaudi3 gh200 h100-pcie h100-nvl l4 l40s maia-200 tpu-v5e "
+        "tpu-v6e trainium2 trainium3"
+    ),
+    "h200-sxm": "h200-nvl",
     "h20-sxm": "h20-sxm-141gb",
-    "b200-sxm": "rtx-pro-6000 tpu-v7",
-    "gb200": "lecture mi455x rubin",
+    "b200-sxm": "rtx-pro-6000 tpu-v7 tpu-8t tpu-8i",
+    "gb200": "gb200-nvl4 lecture mi455x rubin vr200",
     "mi355x": "mi350x",
-    "ascend-910c": "tpu-v5p",
+    "mi300x": "mi250x",
+    "ascend-910c": "tpu-v5p ascend-950dt",
 }
 """Of each measured chip, those that take its coefficients: by `unmeasured.yaml`, or nearest in flop/s and HBM."""
 
@@ -87,9 +92,10 @@ def test_other_chips_take_the_nearest_and_say_so(neighbour, chips):
 
 def test_every_chip_with_figures_takes_those_of_a_measured_one():
     taken = {*calibrated_chips(), *" ".join(STAND_INS.values()).split()}
-    assert set(gpu_names()) - taken == {"rubin-ultra"}
-    with pytest.raises(MissingFigureError):
-        calibrated(load_gpu("rubin-ultra"))
+    assert set(gpu_names()) - taken == {"rubin-ultra", "mi440x"}
+    for name in ("rubin-ultra", "mi440x"):
+        with pytest.raises(MissingFigureError):
+            calibrated(load_gpu(name))
 
 
 def test_engines_are_known_by_their_names():

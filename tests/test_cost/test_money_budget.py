@@ -21,6 +21,6 @@ def test_whole_domains_within_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_budget_needs_the_figures_that_it_is_of() -> None:
-    unit = resolve_cluster("rubin-576@8")
+    unit = resolve_cluster("mi350x")
     with pytest.raises(MissingFigureError, match="rental price"):
         clusters_within(PriceBook(), [unit], usd_h=100.0)

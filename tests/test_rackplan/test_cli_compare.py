@@ -29,7 +29,7 @@ def test_where_nobody_can_the_rows_still_say_why(run: Run) -> None:
 
 
 def test_shares_are_of_the_row_and_beside_the_first_cluster(run: Run) -> None:
-    data = run("compare", "hgx-h100", "rubin-576@8", *MIXTRAL, "--json").data
+    data = run("compare", "hgx-h100", "mi350x", *MIXTRAL, "--json").data
     first, second = data["rows"]
     shares = {"gpu": first["gpus"], "mw": first["power_w"] / 1e6, "usd_h": first["usd_per_hour"]}
     for by, amount in shares.items():

@@ -182,7 +182,7 @@ REFUSED = {
         ("hgx-h100 --mw 1 --usd-h 100", "--usd-h 100: --mw already sets"),
         ("hgx-h100 --mw 1 --gpus 8", "--mw 1: --gpus already sets"),
         ("hgx-h100 --mw 0", "--mw 0"),
-        ("rubin-576 --mw 1", "no all-in power"),
+        ("mi350x --mw 1", "no all-in power"),
         ("hgx-h100 no-such", "no-such"),
         ("hgx-h20 hgx-h100 --usd-h 20", "set one with --price h20-sxm=2.50"),
     ],

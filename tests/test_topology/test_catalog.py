@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 
 import pytest
 
@@ -65,11 +66,21 @@ PRINTED: dict[str, dict[str, float]] = {
     "hgx-b300": {"up": 1.8e12, "host": 6400e9, "fp8": 72e15 / 2},
     "gb200-nvl72": {"up": 1.8e12, "host": 1600e9, "fp8": 720e15 / 2, "fp4": 1440e15 / 2, "hbm": 576e12},
     "gb300-nvl72": {"up": 1.8e12, "host": 3200e9, "fp8": 720e15 / 2, "fp4": 1080e15, "hbm": 576e12},
+    "gb200-nvl4": {"up": 1.8e12, "host": 3200e9},
     "gh200-nvl4": {"up": 900e9, "host": 800e9},
     "l40s": {"up": 63e9, "host": 400e9, "fp8": 8 * 733e12},
     "rtx-pro-6000": {"up": 126e9, "host": 1600e9, "hbm": 8 * 1597e9},
+    "h100-nvl": {"up": 600e9, "hbm": 7.8e12},
+    "h200-nvl": {"up": 900e9, "hbm": 19.2e12},
+    "h100-pcie": {"up": 126e9, "fp8": 8 * 3026e12 / 2},
+    "a100-pcie": {"up": 63e9, "bf16": 8 * 624e12 / 2},
+    "a100-pcie-40gb": {"up": 63e9, "bf16": 8 * 624e12 / 2},
+    "l4": {"up": 63e9, "fp8": 8 * 485e12 / 2, "hbm": 2.4e12},
+    "vr200-nvl72": {"up": 216e12 / 72, "host": 6400e9, "fp8": 1260e15},
+    "hgx-rubin-nvl8": {"up": 28.8e12 / 8, "host": 6400e9, "fp8": 140e15, "hbm": 176e12},
     "vr-nvl72": {"up": 3.6e12, "host": 6400e9, "fp4": 2520e15, "hbm": 1580e12},
     "rubin-576": {"up": 3.6e12, "host": 6400e9},
+    "mi250x": {"up": 600e9, "host": 800e9, "bf16": 4 * 383e12, "hbm": 4 * 3.28e12},
     "mi300x": {"up": 896e9, "host": 3200e9, "bf16": 10.5e15, "hbm": 42.4e12},
     "mi325x": {"up": 896e9, "host": 3200e9, "bf16": 10.5e15, "hbm": 48e12},
     "mi350x": {"up": 1075.2e9, "host": 3200e9, "fp8": 36.9e15, "fp4": 147.6e15 / 2, "hbm": 64e12},
@@ -80,9 +91,13 @@ PRINTED: dict[str, dict[str, float]] = {
     "tpu-v5p": {"up": 1200e9},
     "tpu-v6e": {"up": 800e9, "host": 800e9, "bf16": 234.9e15},
     "tpu-v7": {"up": 1200e9},
+    "tpu-8t": {"up": 2400e9, "fp4": 64 * 121e18 / 9600},
+    "tpu-8i": {"up": 19.2e12 / 8, "fp8": 11.6e18},
+    "maia-200": {"up": 2.8e12 * 20 / 28, "host": 4 * 8 * 400e9},
     "trn2-ultra": {"up": 1.28e12, "host": 3200e9, "fp8": 83.2e15, "bf16": 42.8e15, "hbm": 185.6e12},
     "trn3-ultra-64": {"up": 2048e9, "host": 3200e9, "fp8": 161.1e15, "bf16": 42.9e15, "hbm": 313.6e12},
     "trn3-ultra-144": {"up": 2048e9, "host": 800e9, "fp8": 362.4e15, "fp4": 362.4e15, "hbm": 705.6e12},
+    "atlas-950": {"up": 1.68e12 * 14 / 18, "host": 8 * 1.68e12 * 8 / 2 * 4 / 18},
     "cm384": {"up": 392e9, "host": 3200e9, "bf16": 289e15, "hbm": 1229e12},
 }
 
@@ -129,15 +144,28 @@ def test_capacity_is_what_the_driver_reports() -> None:
 def test_what_is_not_known_raises() -> None:
     assert not load_gpu("h100-sxm").multiplies("fp4")
     with pytest.raises(MissingFigureError, match="usd_per_h"):
-        load_gpu("rubin").figure("usd_per_h")
+        load_gpu("tpu-8i").figure("usd_per_h")
 
 
-def test_what_nobody_publishes_is_drawn_and_not_scored() -> None:
-    cluster = resolve_cluster("rubin-ultra-nvl144")
+@pytest.mark.parametrize(
+    ("name", "gpus", "racks"),
+    [("rubin-ultra-nvl144", 144, 1), ("rubin-ultra-nvl576", 576, 8), ("mi440x", 8, 1)],
+)
+def test_what_nobody_publishes_is_drawn_and_not_scored(name: str, gpus: int, racks: int) -> None:
+    cluster = resolve_cluster(name)
     validate_graph(cluster.graph)
-    assert len(cluster.gpus) == 144
+    assert (len(cluster.gpus), len({gpu.rack for gpu in cluster.gpus})) == (gpus, racks)
+    gpu = cluster.spec.domains[0].gpu
     assert math.isnan(cluster.spec.domains[0].scale_up_bytes_per_s)
-    with pytest.raises(MissingFigureError, match=r"rubin-ultra.*none is published"):
-        _ = cluster.spec.domains[0].gpu.hbm_bytes
+    with pytest.raises(MissingFigureError, match=rf"{gpu.name}.*Give it in a cluster YAML"):
+        gpu.dense_flop_per_s("bf16")
     with pytest.raises(MissingFigureError, match="network between its domains is not published"):
-        load_scale_out("rubin-ultra-nvl144")
+        load_scale_out(name)
+
+
+def test_nvl576_is_eight_racks_of_72() -> None:
+    assert resolve_cluster("NVL576").name == "rubin-ultra-nvl576"
+    assert Counter(gpu.rack for gpu in resolve_cluster("NVL576").gpus) == {
+        f"d0.r{rack}": 72 for rack in range(8)
+    }
+    assert {load_domain(name).gpu.name for name in ("rubin-576", "vr-nvl72")} == {"rubin"}

@@ -45,6 +45,23 @@ def test_every_link_of_a_small_torus_is_a_line_or_a_bar(tmp_path: Path) -> None:
     assert len(ends) == 2 * (64 + 16)  # those that wrap round are drawn at both ends
 
 
+def test_each_level_of_a_nested_domain_is_a_circle(tmp_path: Path) -> None:
+    svg = draw_svg("tpu-8i", tmp_path)
+    # a ring of four, each two of eight boards, and of 630 pairs of groups those of the first
+    assert groups(svg, "edge") == 4 + 28 + 35
+    words = texts(svg)
+    assert "group 0 of 36" in words
+    assert any(text.startswith("Level 2: 8 groups of 4 TPUs: 16 pairs with 2 x 200 GB/s") for text in words)
+    # what is wrong is in the group that is drawn
+    faults = {
+        "name": "mine",
+        "domains": [{"part": "tpu-8i", "gpus": 64}],
+        "broken": [{"gpu": "d0.n20.g1"}, {"link": ["d0.n16.g0", "d0.n16.g1"]}],
+    }
+    words = texts(draw_svg(faults, tmp_path))
+    assert {"out", "group 1 of 2", "group 8 of 16", "Out of service: d0.n20.g1"} <= {*words}
+
+
 @pytest.mark.wide
 @pytest.mark.parametrize(
     ("name", "level"),

@@ -103,7 +103,7 @@ def test_every_part_written_out_passes(tmp_path: Path, name: str) -> None:
     else:
         row = f"structure: {domain.structure}, gpus: {domain.gpus}, gpus_per_node: {domain.gpus_per_node}"
         row += f", link: {domain.fabric.link_bytes_per_s.text}"
-        for key in ("links_per_switch", "upper_switches"):
+        for key in ("links_per_switch", "upper_switches", "members", "links_per_member"):
             if key in domain.keys:
                 value = getattr(domain, key)
                 row += f", {key}: {list(value) if isinstance(value, tuple) else value}"

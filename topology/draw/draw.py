@@ -11,7 +11,8 @@ from topology.cluster import Cluster
 from topology.draw.canvas import Canvas
 from topology.draw.captions import subtitles, title
 from topology.draw.grid import draw_rack, draw_torus, one_rack
-from topology.draw.nodes import MOST_IN_CIRCLE, NodesView, view_of, view_of_domain
+from topology.draw.nested import draw_nested
+from topology.draw.nodes import DIRECT, MOST_IN_CIRCLE, NodesView, view_of, view_of_domain
 from topology.draw.overlay import Overlay, TrafficOverlay
 from topology.draw.painter import Painter
 from topology.draw.render import FORMATS, render
@@ -109,8 +110,10 @@ def _draw(painter: Painter, level: str, number: int) -> list[str]:
     picture = domain.picture
     if picture == "grid":
         return draw_torus(painter, number)
+    if picture == "nested" and domain.gpus > MOST_IN_CIRCLE and painter.overlay is None:
+        return draw_nested(painter, number)
     one_host = len(painter.fold.hosts_by_domain[number]) == 1
-    if level == "gpu" or one_host or (picture == "pairs" and domain.gpus <= MOST_IN_CIRCLE):
+    if level == "gpu" or one_host or (picture in DIRECT and domain.gpus <= MOST_IN_CIRCLE):
         view, notes = view_of_domain(painter, number)
         return [*notes, *view.draw()]
     if one_rack(painter, number):

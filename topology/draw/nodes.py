@@ -17,6 +17,8 @@ from topology.draw.painter import Ends, Painter
 from topology.structures.domain import DomainSpec
 
 MOST_IN_CIRCLE = 16
+DIRECT = ("pairs", "nested")
+"""Pictures of domains whose GPUs are linked to each other."""
 _MOST_NODES, _MOST_EDGES, _MOST_CHIPS = 60, 100, 18
 _FABRIC = (("core",), ("spine",), ("leaf", "router"))
 _INSIDE = (("host",), ("pcie",))
@@ -52,7 +54,7 @@ def view_of_domain(painter: Painter, number: int) -> tuple[NodesView, list[str]]
     With them comes a line about what is left out.
     """
     hosts = painter.fold.hosts_by_domain[number]
-    if painter.spec.domains[number].picture == "pairs":
+    if painter.spec.domains[number].picture in DIRECT:
         gpus = [name for host in hosts for name in _gpus_of(painter, host)]
         if view := view_of(painter, gpus):
             return view, []

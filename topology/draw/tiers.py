@@ -220,10 +220,16 @@ class _Tiers:
             planes = {}
             for one in names:
                 planes.setdefault(one.partition(".")[0], []).append(one)
+        room = right - at[0] - 12
         ids = "; ".join(ids_text(own) for own in planes.values())
+        if text_width(ids, bold=True) > room and len(planes) > 1:
+            ids = f"{names[0]} to {names[-1]}"
         if len(planes) > 1:
             word = word.removesuffix(" plane")
-            note = f", {plural(len(planes), 'plane')} of NICs, not interconnected{note}"
+            separate = f", {plural(len(planes), 'plane')} of NICs, not interconnected"
+            if text_width(f"{plural(len(names), word)}{separate}{note}", TEXT_POINTS, bold=True) > room:
+                separate = f", {plural(len(planes), 'separate plane')}"
+            note = f"{separate}{note}"
         title = plural(len(names), word) if names else f"no {word}"
         title = title if self.number is None else self.words.domain(self.number, title)
         odd = [one for one in names if self.painter.marks.of(one)]
@@ -231,7 +237,7 @@ class _Tiers:
         whole = f"{title}{note}"
         if ids and not note.endswith(_AS_ABOVE):
             longer = f"{title} ({ids}){note}"
-            if second or text_width(longer, TEXT_POINTS, bold=True) <= right - at[0] - 12:
+            if second or text_width(longer, TEXT_POINTS, bold=True) <= room:
                 whole = longer
             else:
                 second, ink = ids, palette.INK

@@ -80,7 +80,8 @@ class DomainSpec(Spec, ABC):
     whole: ClassVar[bool] = False
     """A domain of it is never cut down to fewer GPUs."""
     picture: ClassVar[str] = "tiers"
-    """How one domain is drawn: ``tiers`` of switches, ``pairs`` of GPUs in a circle, or (a torus) a ``grid``."""
+    """How one domain is drawn: ``tiers`` of switches, ``pairs`` of GPUs in a circle, those of each
+    ``nested`` level, or (a torus) a ``grid``."""
     keys: ClassVar[Mapping[str, str]] = {"gpus": "gpus", "gpus_per_node": "gpus_per_node"}
     """Its own fields by the keys of its :class:`DomainRow`."""
 
@@ -159,7 +160,7 @@ class DomainSpec(Spec, ABC):
 
         Of an inner GPU in a torus that does not wrap; of the GPU that has least in a raw domain.
         """
-        return added(links * fabric.link_bytes_per_s.value for links, fabric in self.scale_up_links)
+        return added(links * fabric.link_bytes_per_s.value for links, fabric in self.scale_up_links if links)
 
 
 @keyword_spec

@@ -214,12 +214,15 @@ def _whole(cluster: Cluster) -> Cluster:
 
 def _traffic_overlay(pattern: str, target: Cluster) -> TrafficOverlay:
     """Return the loads of a named pattern, or of a file of bytes; shares of the time do not depend on how many."""
+    from cost.calibration.collectives import reached
     from topology.draw import TrafficOverlay
-    from topology.routes import MOST_CLASSES, Router, fair_s
+    from topology.routes import MOST_CLASSES, ONE_TO_ONE, Router, fair_s
 
     router = Router(target)
-    sent, loads, _ = _routed(router, target, pattern)
+    sent, loads, ways = _routed(router, target, pattern)
+    beside = ways[0].reached if ways else reached(target, loads, all_to_all=sent.name not in ONE_TO_ONE)
+    part = f"large messages reach {1 / beside.times:.1%} of it ({beside.figure.kind.label})"
     time = fair_s(router, sent, loads, most_classes=MOST_CLASSES)
     measured = pattern.lower().endswith(".npy")
     title = Path(pattern).name if measured else f"{pattern}, {DEFAULT_BYTES} from each GPU"
-    return TrafficOverlay(loads, title, time.completion_s if time.fair else None)
+    return TrafficOverlay(loads, title, time.completion_s if time.fair else None, part)

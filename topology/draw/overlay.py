@@ -170,6 +170,8 @@ class TrafficOverlay:
     title: str
     fair_s: float | None = None
     """Seconds until all has arrived if flows share links max-min fairly; None where it was not computed."""
+    reached: str = ""
+    """What large messages reach of these times at line rate, in words."""
 
 
 def percent(share: float) -> str:
@@ -183,6 +185,7 @@ class Usage:
     def __init__(self, cluster: Cluster, overlay: TrafficOverlay) -> None:
         self._graph = cluster.graph
         self._loads, self._title, self._fair_s = overlay.loads, overlay.title, overlay.fair_s
+        self._reached = overlay.reached
         self._shares = overlay.loads.shares()
         self.bottleneck: tuple[str, ...] = overlay.loads.bottleneck.ends if len(overlay.loads.busiest) else ()
         self._drawn = False
@@ -234,6 +237,8 @@ class Usage:
         if self._fair_s is not None:
             takes = f"takes {format_quantity(self._fair_s, 's', 3)} (max-min fair), at least {seconds} (busiest link)"
         lines = [f"Traffic: {self._title}, {moved} in all; {takes}"]
+        if self._reached:
+            lines.append(f"That is at line rate; {self._reached}")
         if len(loads.busiest):
             link, others = loads.bottleneck, len(loads.busiest) - 1
             moved = format_quantity(link.load_bytes, "byte", 3)

@@ -148,7 +148,7 @@ def physical_of_whole(cluster: Cluster) -> Physical:
     if uncounted:
         number = cluster.wiring.domain[cluster.wiring.is_kind("switch")]
         kinds["switch"] -= int(np.isin(number, list(uncounted)).sum())
-    above = switches_above(cluster.spec, kinds["leaf"])
+    above = switches_above(cluster)
     kinds.update(above.more)
     return Physical(
         gpus=len(cluster.gpus),

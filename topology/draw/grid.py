@@ -212,7 +212,8 @@ class _Torus:
             sheet.add(cells, 18)
             sheet.add(self._down_row(row, rest, columns), _STUB)
         if rows < self.rows or columns < self.columns:
-            sheet.line(f"... {self.rows} x {self.columns} in all", 14, colspan=span)
+            more = plural(self.rows * self.columns - len(shown), f"more {self.domain.gpu.noun}")
+            sheet.line(f"{more}, {self.rows} x {self.columns} in all", 14, colspan=span)
         self.painter.add_faults(sheet, self.members[rest], span, 4)
         return _Plane(rest, sheet)
 

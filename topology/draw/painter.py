@@ -237,10 +237,16 @@ class Painter:
         fits = [(n, wide[n]) for n in range(len(texts) - 1, 0, -1) if wide[n] * columns <= most]
         return [*fits, (0, least)]
 
+    def count(self, hosts: Sequence[Host], noun: str = "") -> str:
+        """Count the GPUs of hosts: "24 GPUs", "23 of 24 GPUs" where one is out of service."""
+        working, built = sum(len(host.gpus) for host in hosts), sum(host.places for host in hosts)
+        return f"{f'{working:,} of ' if working < built else ''}{plural(built, noun or self.noun)}"
+
     def summed_up(self, hosts: Iterable[Host]) -> list[str]:
         """Return lines for the GPUs of hosts that are not drawn: how many, their values from to, their tags."""
+        hosts = list(hosts)
         gpus = [i for host in hosts for i in host.gpus]
-        lines = [plural(len(gpus), self.noun)]
+        lines = [self.count(hosts)]
         if self.overlay is not None and self.overlay.values is not None and gpus:
             values = [self.overlay.values[i] for i in gpus]
             lines.append(f"{format_number(min(values))} to {format_number(max(values))}")

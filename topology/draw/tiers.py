@@ -186,9 +186,11 @@ class _Tiers:
         """Draw the top tier over one part, and its links to the cores."""
         group, others = part.section.group, len(part.section.others)
         part.bar = f"spine{part.number}.{self.captions}"
-        note = f" and {plural(others, 'more group')} alike" if others else ""
-        if part.section.differ and others:
-            note = f" and those of {plural(others, 'more group')}, all different"
+        hosts = [host for other in part.section.others for pod in other.pods for host in pod.hosts]
+        more = plural(others, "more group")
+        note = f" and {more} of {self.painter.count(hosts)}, alike" if others else ""
+        if part.section.differ and others:  # its one column counts the GPUs of all
+            note = f" and those of {more}, all different"
         if self.words.direct:
             text = f"{self.words.linked} connected directly, without switches{note}"
             self._box(part.bar, (part.left, y), part.right, text, self.words.between_groups(), palette.INK)
@@ -317,12 +319,7 @@ class _Tiers:
 
     def _hosts(self, view: ColumnView, block: Block | None) -> list[Host]:
         """Return the hosts of a block of a column, drawn or not; all of the column where it is left out."""
-        hosts = view.column.hosts
-        if block is None or self.number is not None:
-            return hosts
-        domains = {*block.numbers, *block.others}
-        racks = {host.rack for host in (hosts if block.whole or block.others else block.hosts)}
-        return [host for host in hosts if host.domain in domains and host.rack in racks]
+        return view.column.hosts if block is None else [*block.hosts, *block.others]
 
     def _caption(self, y: float, lines: list[str], ink: str) -> None:
         """Write at the left what a tier or a kind of link is."""

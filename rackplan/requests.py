@@ -1470,7 +1470,7 @@ class DrawRequest(Set):
     ]
     output: Path | None = opt(
         None,
-        "Drawing as .svg, .png or .pdf; graph as .graphml or .json.",
+        "Drawing as .svg, .png or .pdf; graph as .graphml or .json; bill of cables as .csv.",
         "FILE",
         "-o --output",
         default="SVG on standard output",

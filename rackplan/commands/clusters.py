@@ -41,7 +41,9 @@ def draw(request: DrawRequest, run: Run) -> None:
     target = inputs.cluster_of(request.cluster, request.settings)
     graph = form is not None or (output is not None and output.suffix.lower() in GRAPH_SUFFIXES)
     if graph and (plan is not None or traffic is not None or level != "auto"):
-        raise InputError("a graph file contains only links; leave out --plan, --traffic and --level.")
+        raise InputError(
+            "graph files and bills of cables contain only links; leave out --plan, --traffic, --level."
+        )
     overlay = None
     if plan is not None:
         planned = inputs.plan_of(plan)

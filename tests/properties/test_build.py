@@ -116,7 +116,7 @@ def fabric(kind: str, **sizes: float) -> ScaleOutSpec:
 
 
 def test_leaf_spine_by_hand() -> None:
-    # 5 hosts of 8, two on a leaf: three leaves; 16 downlinks, 4 uplinks at 4:1, over two spines; half of it on the last
+    # 5 hosts of 8, two on a leaf: three leaves; 16 downlinks, 4 uplinks at 4:1, over two spines; the last half full
     graph = with_fabric(5, fabric("leaf-spine", nodes_per_pod=2, spines=2, oversubscription=4.0)).graph
     assert len(nodes_of_kind(graph, "leaf")) == 3
     assert [graph.edges[leaf, "f.s0"]["count"] for leaf in nodes_of_kind(graph, "leaf")] == [2, 2, 1]

@@ -51,7 +51,9 @@ def draw_cluster(
     target = Path(path)
     suffix = target.suffix.lower().removeprefix(".")
     if suffix not in FORMATS:
-        raise InputError(f"{target}: drawings must end in .svg, .png or .pdf, graphs in .graphml or .json.")
+        raise InputError(
+            f"{target}: drawings end in .svg, .png or .pdf, graphs in .graphml or .json, bills of cables in .csv."
+        )
     write_whole(target, render(dot_source(cluster, level=level, overlay=overlay, traffic=traffic), suffix))
 
 

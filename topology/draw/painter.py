@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from topology.base.names import natural
 from topology.base.units import format_number, plural
+from topology.cables import TITLES, cable_rows
 from topology.cluster import Cluster
 from topology.draw import palette
 from topology.draw.canvas import TEXT_POINTS, Canvas, Line, Point, Sheet, cell, named, text_width, wrapped
@@ -290,9 +291,28 @@ class Painter:
             for part in [line] if width is None else wrapped(line, width):
                 sheet.line(part, 12, colspan=columns, ink=ink)
 
-    def draw_legend(self, at: Point) -> None:
-        """Draw what the colours and tags mean, its top left corner at ``at``."""
+    def draw_cables(self, at: Point) -> float:
+        """Draw the bill of cables of what is drawn, its top left corner at ``at``; return where it ends."""
         x, y = at
+        number = self.opened if len(self.spec.domains) > 1 else None
+        rows = [TITLES, *(row.texts for row in cable_rows(self.cluster, number))]
+        if len(rows) == 1:
+            return y
+        wide = [max(text_width(row[i], bold=True) for row in rows) + 12 for i in range(len(TITLES))]
+        sheet = Sheet(sum(wide) + len(wide) + 3, palette.QUIET)
+        look: dict[str, object] = {"height": 14, "align": "left"}
+        for n, row in enumerate(rows):
+            shade = {"bgcolor": "#ececec", "bold": True} if n == 0 else {}
+            sheet.add(
+                [cell(f" {text}", width=w, **look, **shade) for text, w in zip(row, wide, strict=True)], 14
+            )
+        self.canvas.sheet("cables", (x, y), sheet)
+        return y + sheet.height + 12
+
+    def draw_legend(self, at: Point) -> None:
+        """Draw the cables, and what the colours and tags mean, the top left corner at ``at``."""
+        x, y = at
+        y = self.draw_cables(at) if self.plain else y
         html, width = "", 0
         if self.usage is not None:
             html, width = self.usage.legend()

@@ -52,7 +52,7 @@ class SpinePlanes(CabledFabric):
         return laying.add("spine", [f"f.s{plane}" for plane in planes], plane=planes)
 
     def cable_planes(self, laying: Laying, leaves: Ints, spines: Ints, on: Ints, full: int) -> None:
-        """Lay the links of each GPU to the leaf that it is ``on``, and from ``leaves`` to spines, at most ``full``."""
+        """Lay the links of each GPU to the leaf it is ``on``, and from ``leaves`` to spines, at most ``full``."""
         laying.link([self.fabric], np.arange(laying.gpus), on, self.nics_per_plane)
         down = np.bincount(on - leaves[0], minlength=len(leaves)) * self.nics_per_plane
         links = populated(down, self.oversubscription, self.spines, full)

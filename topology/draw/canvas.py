@@ -20,8 +20,8 @@ Line = tuple[tuple[str, Point], tuple[str, Point]]
 FONT = "DejaVu Sans"
 TEXT_POINTS, SMALL_POINTS = 10, 9
 """Font sizes of titles and legends, and of all else."""
-MOST_WIDE = 1148
-"""Width of a drawing in points: on a screen of 1,440 pixels its small letters are then 11 pixels high."""
+MOST_WIDE = 1050
+"""Width of a drawing in points: with its margin it fits on a screen of 1,440 pixels without being made smaller."""
 
 
 def safe(text: object) -> str:
@@ -59,11 +59,11 @@ def fitting(text: str, width: float, points: float = SMALL_POINTS) -> str:
     return f"{text}..."
 
 
-def wrapped(text: str, width: float, points: float = SMALL_POINTS) -> list[str]:
+def wrapped(text: str, width: float, points: float = SMALL_POINTS, *, bold: bool = False) -> list[str]:
     """Return ``text`` in lines no wider than ``width`` points, broken at spaces; a longer word stays whole."""
     lines: list[str] = []
     for word in text.split():
-        if lines and text_width(f"{lines[-1]} {word}", points) <= width:
+        if lines and text_width(f"{lines[-1]} {word}", points, bold=bold) <= width:
             lines[-1] += f" {word}"
         else:
             lines.append(word)
@@ -175,19 +175,14 @@ class Canvas:
 
     def _write_title(self) -> None:
         """Write the title and the lines under it, above everything else."""
-        width = max(
-            text_width(self.title, _TITLE_POINTS, bold=True),
-            *(text_width(line, TEXT_POINTS) for line in self.subtitles),
-            0,
-        )
-        rows = [
-            [cell(self.title, bold=True, size=_TITLE_POINTS, align="left", height=_TITLE_ROW, width=width)]
-        ]
-        rows += [
-            [cell(line, ink="#404040", size=TEXT_POINTS, align="left", height=_LINE_ROW)]
-            for line in self.subtitles
-        ]
-        tall = _TITLE_ROW + _LINE_ROW * len(self.subtitles)
+        titles = wrapped(self.title, MOST_WIDE, _TITLE_POINTS, bold=True)
+        lines = [part for line in self.subtitles for part in wrapped(line, MOST_WIDE, TEXT_POINTS)]
+        widths = [text_width(text, _TITLE_POINTS, bold=True) for text in titles]
+        width = max([*widths, *(text_width(line, TEXT_POINTS) for line in lines)])
+        look: dict[str, object] = {"align": "left", "width": width}
+        rows = [[cell(text, bold=True, size=_TITLE_POINTS, height=_TITLE_ROW, **look)] for text in titles]
+        rows += [[cell(line, ink="#404040", size=TEXT_POINTS, height=_LINE_ROW, **look)] for line in lines]
+        tall = _TITLE_ROW * len(titles) + _LINE_ROW * len(lines)
         self.box("title", (0.0, -16.0 - tall), (width, tall), table(rows))
 
 

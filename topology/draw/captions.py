@@ -9,7 +9,6 @@ from math import isnan
 from topology.base.figures import Evidence, weakest
 from topology.base.units import format_quantity, plural
 from topology.cluster import Cluster
-from topology.draw.canvas import MOST_WIDE, fitting
 from topology.draw.fold import Fold
 from topology.fabrics.fabric import ScaleOutSpec
 from topology.physical import physical_of_whole
@@ -68,7 +67,7 @@ def title(cluster: Cluster) -> str:
     """Return the title: what the cluster is, how many GPUs, and whether it exists."""
     domains = cluster.spec.domains
     titles = Counter(kind_title(domain) for domain in domains)
-    parts = [f"{count} x {name}" if len(domains) > 1 else name for name, count in titles.items()]
+    parts = [f"{count:,} x {name}" if len(domains) > 1 else name for name, count in titles.items()]
     if len(parts) > _MOST_TITLES:
         parts = [*parts[: _MOST_TITLES - 1], f"{len(parts) - _MOST_TITLES + 1} more kinds"]
     statuses, warning = {domain.status for domain in domains}, ""
@@ -85,7 +84,7 @@ def title(cluster: Cluster) -> str:
     elif broken:
         gpus += f", {broken} out of service"
     gpus += f", {slow} throttled" if slow else ""
-    return fitting(f"{cluster.name}: {' + '.join(parts)}, {gpus}{warning}", MOST_WIDE, 13)
+    return f"{cluster.name}: {' + '.join(parts)}, {gpus}{warning}"
 
 
 def physical_line(cluster: Cluster) -> str:

@@ -100,7 +100,7 @@ def _left_out(
     unlike = len({*odd} - {shown.id})
     how = f"not drawn, {unlike} of them with faults" if unlike else "not drawn"
     if not odd and len({host.shape for host in hosts}) == 1:
-        how = "with the same links, not drawn"
+        how = "linked alike, not drawn"
     left = painter.count([host for host in hosts if host is not shown])
     others = f"; {plural(more, 'more host')} of the domain with {left}, {how}" if more else ""
     return [f"Drawn here: {which}{' and the switches next to it' if switches else ''}{others}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from topology.base.names import natural
@@ -12,6 +13,7 @@ from topology.draw.captions import broken_lines, chips_text, rate_text
 from topology.draw.fold import Links, Switch, most_common
 from topology.draw.painter import Painter
 from topology.fabrics.fabric import CabledFabric
+from topology.scale_out import switches_above
 from topology.structures.switch import ChipDomain
 
 _MOST_PAIRS = 6
@@ -46,6 +48,21 @@ class TierWords:
             self.top_one = "switch chip"
         elif isinstance(out, CabledFabric):
             self.top_one = out.spine
+
+    @cached_property
+    def beyond(self) -> str:
+        """Name the switches that spine planes stand for, where those are more than the graph has."""
+        if self.number is not None:
+            return ""
+        above = switches_above(self.cluster)
+        if not above.more:
+            return ""
+        spines = plural(len(self.fold.tier("spine")) + above.more["spine"], "spine")
+        parts = [
+            spines,
+            *(f"{plural(above.more[kind], kind)} above them" for kind in above.more if kind == "core"),
+        ]
+        return f"which stand for {' and '.join(parts)}"
 
     def domain(self, number: int, second: str) -> str:
         """Return what joins a domain, and its links; ``second`` are the chips of its second tier."""

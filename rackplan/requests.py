@@ -1465,8 +1465,14 @@ class ExportRequest(Request):
 class DrawRequest(Set):
     """Drawing options."""
 
-    cluster: Annotated[
-        Text, Option("Catalog name, in any spelling, name@GPUS or a YAML file.", "C", argument=True)
+    clusters: Annotated[
+        Clusters,
+        Option(
+            "Catalog name, in any spelling, name@GPUS or a YAML file; several: one domain of each, to one scale.",
+            "C...",
+            argument=True,
+            repeatable=True,
+        ),
     ]
     output: Path | None = opt(
         None,
@@ -1487,6 +1493,7 @@ class DrawRequest(Set):
     EXAMPLES = (
         "rackplan draw gb200-nvl72 -o rack.svg",
         "rackplan draw gb200-nvl72 --plan out -o planned.png",
+        "rackplan draw hgx-h100 gb200-nvl72 rubin-576 -o generations.svg",
     )
 
 

@@ -92,8 +92,10 @@ def cable_rows(cluster: Cluster, domain: int | None = None) -> list[CableRow]:
     fabric = np.array(same, dtype=np.int64)[wiring.fabric]
     shape = len(_UPWARDS), len(_UPWARDS), len(PLACES), max(1, len(same))
     keys = np.ravel_multi_index((kind[near], kind[far], link_places(built), fabric), shape)
-    inside = domain is None or (wiring.domain[near] == domain) | (wiring.domain[far] == domain)
-    keys = np.where(inside, keys, -1)
+    if domain is not None:
+        hosts = {gpu.node for gpu in built.gpus if gpu.domain == domain}
+        inside = (wiring.domain == domain) | np.array([node in hosts for node in wiring.node])
+        keys = np.where(inside[near] | inside[far], keys, -1)
     uncounted = {one.fabric.name for one in spec.domains if one.links_bundled}
     nouns = {one.gpu.noun for one in spec.domains}
     out = spec.scale_out

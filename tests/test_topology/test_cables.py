@@ -9,6 +9,7 @@ import pytest
 
 from topology import resolve_cluster
 from topology.cables import cable_rows, cables_csv
+from topology.draw import cluster_svg
 from topology.exporters import write_topology
 from topology.physical import physical_of_whole
 
@@ -64,3 +65,22 @@ def test_what_is_broken_is_cabled_and_what_is_not_published_is_empty(tmp_path: P
     assert (row["from"], row["from_count"], row["links"], row["link_bytes_per_s"]) == ("GPU", "144", "", "")
     lines = cables_csv(resolve_cluster("hgx-h100@32")).splitlines()
     assert lines[3] == "leaf,8,4,4,spine plane,4,8,8,32,50000000000,ib-ndr400,optical"
+
+
+def test_what_is_in_a_host_is_of_its_domain() -> None:
+    gpus = [{"id": f"g{n}", "kind": "gpu", "gpu": "l40s", "domain": f"d{n}", "node": f"h{n}"} for n in (0, 1)]
+    inside = [{"id": f"{kind}{n}", "kind": kind, "node": f"h{n}"} for n in (0, 1) for kind in ("nic", "pcie")]
+    pairs = [
+        pair for n in (0, 1) for pair in ((f"g{n}", f"pcie{n}"), (f"nic{n}", f"pcie{n}"), (f"nic{n}", "leaf"))
+    ]
+    links = [{"between": list(pair), "count": 1, "rate": "25 GB/s", "latency": "1 us"} for pair in pairs]
+    leaf = {"id": "leaf", "kind": "leaf"}
+    cluster = resolve_cluster({"name": "x", "nodes": [*gpus, *inside, leaf], "links": links})
+    assert [(str(row.near), str(row.far), row.place) for row in cable_rows(cluster, 1)] == [
+        ("1 GPU", "1 PCIe switch", "on board"),
+        ("1 NIC", "1 PCIe switch", "on board"),
+        ("1 NIC", "1 leaf", "optical"),
+    ]
+    svg = cluster_svg(cluster, level="d1").replace("&#160;", " ").replace("\u00a0", " ")
+    for words in ("1 NIC", "1 PCIe switch", "1 leaf", "nic1", "pcie1"):
+        assert f">{words}<" in svg

@@ -222,7 +222,7 @@ def scale_up_words(folded: Fold, number: int) -> list[str]:
     least_most = " to ".join(dict.fromkeys(rate_text(rate) for rate in (min(rates), max(rates))))
     rate = f"{'at least ' if folded.raw else ''}{least_most} each way per {domain.gpu.noun}"
     chips, text = folded.chips(number), chips_text(folded, number)
-    if domain.links_bundled:
+    if domain.links_bundled or (not chips and not folded.scale_up_links(hosts).count):
         return [text, rate]
     links = folded.scale_up_links(hosts).count  # with chips each has one end at a GPU, without them two
     links = links + sum(chip.up.count for chip in chips) if chips else links // 2

@@ -377,8 +377,7 @@ class _Rack:
     def _nic(self, rail: int, place: Place) -> str:
         """Return the cell of the NICs of one GPU; those of a broken one are there, and nothing uses them."""
         rail = self.painter.cluster.gpus[place].rail if isinstance(place, int) else rail
-        text = f"NIC {rail}" if self.nics == 1 else f"{self.nics} x NIC {rail}"
-        text = text.removeprefix("NIC " if self.short else "")
+        text = self.painter.nic(rail).removeprefix("NIC " if self.short else "")
         if isinstance(place, int):
             return self.painter.rail_cell(rail, self.nic, text, height=_ROW)
         return cell(text, width=self.nic, height=_ROW, bgcolor="#ececec", ink=palette.QUIET)

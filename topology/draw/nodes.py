@@ -403,7 +403,7 @@ class NodesView:
                 painter.detail_width(inside, 1, inside)
                 extra.append([painter.gpu(number, inside, 18)])
             if painter.plain and rail is not None and not self.direct:
-                extra.append([painter.rail_cell(rail, inside, f"rail {rail}", height=13)])
+                extra.append([painter.rail_cell(rail, inside, painter.nic(rail), height=13)])
         look: dict[str, object] = {"width": inside}
         look["height"] = (round(height) - _PAD - 15 * len(extra)) // len(lines)
         what = {"gpu": "gpu", "host": "node"}.get(kind, "switch" if chip else "")

@@ -276,6 +276,12 @@ class Painter:
             look: dict[str, object] = {"height": 12}
             sheet.add([*before, *(cell(self.tag(run), colspan=len(run), **look) for run in runs)], 12)
 
+    def nic(self, rail: int) -> str:
+        """Return what the NICs of a GPU are called, or its rail where the graph has the NICs or there are none."""
+        out = None if self.fold.raw else self.spec.scale_out
+        nics = 0 if out is None else out.nic_links_per_gpu
+        return f"rail {rail}" if not nics else f"NIC {rail}" if nics == 1 else f"{nics} x NIC {rail}"
+
     def rail_cell(self, rail: int | None, width: int, text: str, height: int = 14) -> str:
         """Return a cell in the colour of a rail."""
         colour = self.rail(rail)

@@ -61,7 +61,8 @@ def draw_torus(painter: Painter, number: int) -> list[str]:
             "width": 1.0 if grid.each_link else 3.0,
         }
         right, top = corners[i][0] + plane.sheet.width, corners[i][1]
-        painter.label((right - 2, top + 8), links, kind=f"plane {i}")
+        beside = top + (8 if grid.each_link else grid.middle - 24)
+        painter.label((right - 2, beside), links, kind=f"plane {i}")
         left, there = corners[target]
         straight = target == i + 1 and there == top
         if not straight:

@@ -21,8 +21,8 @@ _MOST_NODES, _MOST_EDGES, _MOST_CHIPS = 60, 100, 18
 _FABRIC = (("core",), ("spine",), ("leaf", "router"))
 _INSIDE = (("host",), ("pcie",))
 _CHIPS = (("upper",), ("switch",))
-_MARGIN, _LINE, _DROP, _GAP, _PAD, _NARROWEST = 140, 13, 96, 6, 6, 46
-_MOST_TEXTS, _MANY, _MOST_WORDY, _MOST_TOGETHER = 4, 40, 8, 16
+_MARGIN, _LINE, _DROP, _GAP, _PAD, _NARROWEST = 140, 13, 96, 4, 6, 46
+_MOST_TEXTS, _MANY, _MOST_WORDY, _MOST_TOGETHER, _MOST_LOOSE = 4, 40, 8, 16, 12
 _WITH_MANY = ("switch", "upper")
 _WORDS = {
     "nic": "NIC",
@@ -219,7 +219,8 @@ class NodesView:
 
     def _widths(self, texts: dict[str, list[str]]) -> dict[str, int]:
         """Return the width of each box: its texts fit in, and its lines begin apart."""
-        return {name: max(_width(lines), 3 * self._most_links(name)) for name, lines in texts.items()}
+        tight = 4 * (len(self.gpus) > _MOST_LOOSE)
+        return {name: max(_width(lines) - tight, 3 * self._most_links(name)) for name, lines in texts.items()}
 
     def _circle(self) -> list[str]:
         """Draw GPUs in a circle, a line for each two that are linked."""

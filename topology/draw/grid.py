@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -11,7 +10,7 @@ from typing import Any
 from topology.base.units import plural
 from topology.draw import palette
 from topology.draw.canvas import MOST_WIDE, TEXT_POINTS, Point, Sheet, cell, named, table, text_width
-from topology.draw.captions import UNCOUNTED, broken_lines, own_links, rate_text
+from topology.draw.captions import UNCOUNTED, own_links, rate_text
 from topology.draw.fold import Host, Links, Switch
 from topology.draw.painter import Ends, Painter, Place
 from topology.structures.torus import TorusDomain, torus_places
@@ -249,19 +248,9 @@ class _Torus:
 def _torus_notes(domain: TorusDomain) -> list[str]:
     """Return a line for what the bars mean, and one for the dimensions."""
     round_ends = "; links at the edges of a grid wrap around" if any(domain.wrap[:2]) else ""
-    parts = []
-    dimensions = zip(
-        domain.shape, domain.wrap, domain.links_per_dimension, domain.fabric_of_dimension, strict=True
-    )
-    for name, (size, wrap, links, fabric) in zip(_NAMES, dimensions, strict=False):
-        if links:
-            each = f"{links} x {rate_text(fabric.link_bytes_per_s.value)} a {domain.gpu.noun}"
-            count = domain.links_per_neighbour * domain.gpus
-            count = count if wrap else count // size * (size - 1)
-            parts.append(
-                f"{name}: {'ring' if wrap else 'line'} of {size}, {each}, {plural(count, 'link')} in all"
-            )
-    return [f"Bars are links{round_ends}", "; ".join(parts)]
+    sides = zip(_NAMES, domain.shape, domain.wrap, strict=False)
+    parts = [f"{name}: {'ring' if wrap else 'line'} of {size}" for name, size, wrap in sides if size > 1]
+    return [f"Bars are links{round_ends}; {', '.join(parts)}"]
 
 
 _GPU, _CPU, _NIC, _NICS, _ROW = 30, 32, 36, 60, 18
@@ -302,9 +291,13 @@ def draw_rack(painter: Painter, number: int) -> None:
     band = [[cell("", width=size[0], height=round(size[1]), **whole)]]
     html = table(band, border=1, color=palette.NVLINK, bgcolor=palette.NVLINK_FILL)
     painter.canvas.box("band", (x, top - _SPACE), size, html)
-    words = rack.words()
-    start = max(top, (top + y) / 2 - 8 * len(words))  # half way down
-    painter.canvas.note("words", (x + _BAND + 12, start), words, palette.BAND_INK, TEXT_POINTS)
+    domain, count = rack.domain, plural(painter.fold.scale_up_links(hosts).count, "link")
+    words = [
+        UNCOUNTED if domain.links_bundled else f"Scale-up: {count}",
+        f"each {painter.noun}:",
+        own_links(domain),
+    ]
+    painter.canvas.note("words", (x + _BAND + 12, (top + y) / 2), words, palette.BAND_INK, TEXT_POINTS)
     painter.draw_legend((0.0, y + 14))
 
 
@@ -421,21 +414,3 @@ class _Rack:
         text = text if text_width(text) <= wide else short
         look: dict[str, object] = {"width": wide, "height": _ROW}
         return cell(text, bgcolor=fill, ink=ink, **look, **named("switch", chip.id, *words))
-
-    def words(self) -> list[str]:
-        """Explain the cables at the side."""
-        noun = self.domain.gpu.noun
-        gpus = plural(len(self.gpus), noun)
-        if self.domain.links_bundled:
-            return [f"Scale-up links of {gpus}:", f"each {own_links(self.domain)}"]
-        fold = self.painter.fold
-        words = [f"Scale-up: {plural(fold.scale_up_links(self.hosts).count, 'link')} of {gpus}"]
-        nodes = [links for host in self.hosts if (links := fold.scale_up_links([host])).count]
-        for of, word in ((nodes, "node tray"), ([chip.down for chip in self.chips], "switch chip")):
-            kinds = Counter(links.text() for links in of)
-            for text, count in kinds.most_common(_MOST_KINDS):
-                each = f"each of {plural(count, word)}:" if count > 1 else f"one {word}:"
-                words += ["", each, *broken_lines(text)]
-            if len(kinds) > _MOST_KINDS:
-                words.append(f"and {plural(len(kinds) - _MOST_KINDS, 'more kind')}")
-        return words

@@ -199,22 +199,17 @@ class NodesView:
             for name in row:
                 self.x[name] = x + wide[name] / 2
                 x += wide[name] + gap
-        y, drop, caption = 0.0, 0.0, (_MARGIN - 20) / 2
+        y, drop = 0.0, _DROP if len(self.links) < _MANY else 1.6 * _DROP
         for number, row in enumerate(self.rows):
             height = self._height(row, texts)
             for name in row:
                 self.size[name], self.y[name] = (wide[name], height), y
                 self._box(name, texts[name])
-            self.canvas.text(f"row{number}", (caption, y + height / 2), [self._row_words(row)])
-            y += height
-            if number + 1 < len(self.rows):
-                words = self._gap_words(number)
-                drop = max(_DROP if len(self.links) < _MANY else 1.6 * _DROP, 15.0 * len(words) + 16)
-                self.canvas.text(f"gap{number}", (caption, y + drop / 2), words, palette.QUIET)
-                y += drop
+            self.canvas.text(f"row{number}", ((_MARGIN - 20) / 2, y + height / 2), [self._row_words(row)])
+            y += height + drop
         for ends in self.lines:
             self._line(ends)
-        self.painter.draw_legend((0.0, y + 20))
+        self.painter.draw_legend((0.0, y - drop + 20))
         return []
 
     def _widths(self, texts: dict[str, list[str]]) -> dict[str, int]:
@@ -362,19 +357,6 @@ class NodesView:
             tally[self.kind(name)] += len(self.members[name])
         words = {**_WORDS, "gpu": self.painter.noun}
         return ", ".join(plural(count, words.get(kind, kind)) for kind, count in tally.items())
-
-    def _gap_words(self, number: int) -> list[str]:
-        """Return what the lines under a row are: how many, of which links."""
-        crossing = [
-            ends for ends in self.links if min(rows := [self.row[n] for n in ends]) == number < max(rows)
-        ]
-        kinds = Counter(self._of(ends).text().removesuffix(" each way") for ends in crossing)
-        lines = []
-        for text, count in kinds.most_common(_MOST_TEXTS):
-            each, equal, total = text.partition(" = ")
-            lines += [f"{plural(count, 'line')}, each" if count > 1 else "1 line:", each]
-            lines += [f"= {total} each way"] if equal else []
-        return [*lines, f"{len(kinds) - _MOST_TEXTS} more kinds"] if len(kinds) > _MOST_TEXTS else lines
 
     def _height(self, row: Sequence[str], texts: dict[str, list[str]]) -> int:
         """Return the height of the boxes of a row."""

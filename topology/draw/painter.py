@@ -317,8 +317,7 @@ class Painter:
 
     def draw_legend(self, at: Point) -> None:
         """Draw the cables, and what the colours and tags mean, the top left corner at ``at``."""
-        x, y = at
-        y = self.draw_cables(at) if self.plain else y
+        x, y = at[0], self.draw_cables(at)
         html, width = "", 0
         if self.usage is not None:
             html, width = self.usage.legend()

@@ -9,20 +9,14 @@ from typing import Any
 
 from topology.base.names import natural
 from topology.base.units import format_number, plural
-from topology.draw.captions import broken_lines, chips_text, rate_text
-from topology.draw.fold import Links, Switch, most_common
+from topology.draw.captions import chips_text, rate_text
+from topology.draw.fold import Links, Switch
 from topology.draw.painter import Painter
 from topology.fabrics.fabric import CabledFabric
 from topology.scale_out import switches_above
 from topology.structures.switch import ChipDomain
 
 _MOST_PAIRS = 6
-_ONE_AND_MORE = {
-    "chip": ("chip", "chips"),
-    "leaf": ("leaf", "leaves"),
-    "router": ("router", "routers"),
-    "spine": ("spine", "spines"),
-}
 
 
 class TierWords:
@@ -117,47 +111,16 @@ class TierWords:
         by_node = f"{self.noun}s by node"
         return [f"{self.noun}s by domain", "and node"] if self.number is None else [by_node]
 
-    def up(self, switches: Sequence[Switch]) -> list[str]:
-        """Count what goes up from each switch of a tier, and compare it with what comes from below."""
-        links, which = most_common(one.far if self.direct else one.up for one in switches)
-        if not links.count:
+    def ratio(self, switches: Sequence[Switch]) -> list[str]:
+        """Return the oversubscription of a tier: as designed, of a raw graph that of all its switches."""
+        up, down = (
+            Links.sum(links).bytes_per_s for links in zip(*((s.up, s.down) for s in switches), strict=True)
+        )
+        if not up > 0:
             return []
-        one, more = _ONE_AND_MORE[switches[0].tier]
-        each = f"each {one}" if which == "each" else f"{which} {more}"
-        return [
-            f"{each}{':' if self.direct else ', up:'}",
-            *broken_lines(links.text()),
-            self._ratio(switches, links),
-        ]
-
-    def _ratio(self, switches: Sequence[Switch], up: Links) -> str:
-        """Return the oversubscription of a tier: as designed, else of most switches."""
-        scale_out = self.spec.scale_out
-        if self.number is None and scale_out is not None and scale_out.kind != "raw":
+        out = self.spec.scale_out
+        ratio = down / up
+        if self.number is None and isinstance(out, CabledFabric):
             spine = switches[0].tier == "spine"
-            ratio = scale_out.oversubscription_above_pods if spine else scale_out.oversubscription
-        else:
-            down, _ = most_common(one.down for one in switches)
-            ratio = down.bytes_per_s / up.bytes_per_s if up.bytes_per_s > 0 else 0.0
-        if not ratio > 0:
-            return ""
-        return "not oversubscribed" if ratio <= 1 else f"oversubscribed {format_number(ratio)} : 1"
-
-    def down(self) -> list[str]:
-        """Count what goes from each GPU (or host) to the tier above it."""
-        if self.number is not None:
-            gpus = [gpu for host in self.fold.hosts_by_domain[self.number] for gpu in host.gpus]
-            links, which = most_common(self.fold.gpu_links[gpu] for gpu in gpus)
-            each = f"{which} {self.noun}{'s' * (which != 'each')}:"
-            bundled = self.spec.domains[self.number].links_bundled
-            return [each, *broken_lines(links.text())] if links.count and not bundled else []
-        linked = [host for host in self.fold.hosts if host.up.count and not host.broken]
-        shares = [host.up.share(host.places) for host in linked]
-        if shares and None not in shares:
-            links, which = most_common(share for share in shares if share is not None)
-            if which == "each":
-                word = "rail" if self.by_rail and len(self.leaf()) == 1 else self.first
-                return [f"each {self.noun} to its {word}:", *broken_lines(links.text())]
-        links, which = most_common(host.up for host in linked)
-        each = "each host:" if which == "each" else f"{which} hosts:"
-        return [each, *broken_lines(links.text())] if links.count else []
+            ratio = out.oversubscription_above_pods if spine else out.oversubscription
+        return ["not oversubscribed" if ratio <= 1 else f"oversubscribed {format_number(ratio)} : 1"]

@@ -81,7 +81,7 @@ class _Tiers:
             self._bar("core", (_MARGIN - _COLUMN_GAP / 2, y), self.right, cores, "core")
             self._caption(y + _BAR / 2, ["core"], palette.INK)
             spines = [spine for section in self.sections for spine in section.group.spines]
-            self._caption(y + _BAR + _DROP / 2, self.words.up(spines), palette.QUIET)
+            self._caption(y + _BAR + _DROP / 2, self.words.ratio(spines), palette.QUIET)
             y += _BAR + _DROP
         for i, line in enumerate(lines):
             y = self._draw_line(line, y, first=i == 0) + _LINE_GAP
@@ -140,15 +140,13 @@ class _Tiers:
         if self.leaves or self.number is None:
             leaf_at = lowest + drop
             if topped and first:
-                self._caption(lowest + drop / 2, self.words.up(self.leaves), palette.QUIET)
+                self._caption(lowest + drop / 2, self.words.ratio(self.leaves), palette.QUIET)
             tall = max(view.head.height for view in views if view.head is not None)
             self._caption(leaf_at + tall / 2, self.words.leaf(), palette.INK)
             lowest, drop = leaf_at + tall, _DROP
         for pair, links, pairs in arcs:
             self._arc(pair, links, pairs, leaf_at)
         block_at = lowest + drop
-        if first:
-            self._caption(lowest + drop / 2, self.words.down(), palette.QUIET)
         tall = max(view.height for view in views)
         self._caption(block_at + tall / 2, self.words.gpus(), palette.INK)
         rails = sum(len(v.blocks) * len(v.column.leaves) for v in views if v.column.blocks)

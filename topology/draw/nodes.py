@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from itertools import pairwise, product
 from math import cos, pi, sin
 
 from topology.base.names import natural
@@ -18,9 +17,9 @@ from topology.structures.domain import DomainSpec
 
 MOST_IN_CIRCLE = 16
 _MOST_NODES, _MOST_EDGES, _MOST_CHIPS = 60, 100, 18
-_FABRIC = (("core",), ("spine",), ("leaf", "router"))
-_INSIDE = (("host",), ("pcie",))
-_CHIPS = (("upper",), ("switch",))
+_OUTSIDE = ("core", "spine", "leaf", "router", "nic", "host", "pcie")
+"""Kinds that are drawn above GPUs, top down; the chips of a domain are below then, else above."""
+_CHIPS = ("upper", "switch")
 _MARGIN, _LINE, _DROP, _GAP, _PAD, _NARROWEST = 140, 13, 96, 4, 6, 46
 _MOST_TEXTS, _MANY, _MOST_WORDY, _MOST_TOGETHER, _MOST_LOOSE = 4, 40, 8, 16, 12
 _WITH_MANY = ("switch", "upper")
@@ -37,11 +36,11 @@ def view_of(painter: Painter, names: Sequence[str]) -> NodesView | None:
     """Return ``names`` and the links among them, each kind in one row; None if they are too many to be read."""
     if len(names) > _MOST_CHIPS**2:
         return None
-    for each, apart in product(range(1, _MOST_TOGETHER + 1), (False, True)):
-        view = NodesView(painter, names, each, nics_apart=apart)
+    for each in range(1, _MOST_TOGETHER + 1):
+        view = NodesView(painter, names, each)
         if view.fits():
             return view
-        if apart and not view.bundled:
+        if not view.bundled:
             break
     return None
 
@@ -96,25 +95,19 @@ def _left_out(
         which = f"{gpus} of {shown.places} {painter.noun}s of {which}"
     elif not more:
         return []
-    odd = [host.id for host in hosts if host.id in painter.odd]
-    unlike = len({*odd} - {shown.id})
+    others = [host for host in hosts if host is not shown]
+    unlike = sum(host.id in painter.odd for host in others)
     how = f"not drawn, {unlike} of them with faults" if unlike else "not drawn"
-    if not odd and len({host.shape for host in hosts}) == 1:
+    if shown.id not in painter.odd and {host.shape for host in others} == {shown.shape}:
         how = "linked alike, not drawn"
-    left = painter.count([host for host in hosts if host is not shown])
-    others = f"; {plural(more, 'more host')} of the domain with {left}, {how}" if more else ""
-    return [f"Drawn here: {which}{' and the switches next to it' if switches else ''}{others}"]
+    left = f"; {plural(more, 'more host')} of the domain with {painter.count(others)}, {how}" if more else ""
+    return [f"Drawn here: {which}{' and the switches next to it' if switches else ''}{left}"]
 
 
 class NodesView:
-    """The nodes that are drawn, by kind, and their places; ``each`` switch chips are bundled into a box.
+    """The nodes that are drawn, by kind, and their places; ``each`` switch chips are bundled into a box."""
 
-    ``nics_apart``: NICs have a row of their own, not one with the GPUs.
-    """
-
-    def __init__(
-        self, painter: Painter, names: Sequence[str], each: int, *, nics_apart: bool = False
-    ) -> None:
+    def __init__(self, painter: Painter, names: Sequence[str], each: int) -> None:
         self.painter, self.canvas, self.graph = painter, painter.canvas, painter.cluster.graph
         by_kind: dict[str, list[str]] = defaultdict(list)
         for name in sorted(names, key=natural):
@@ -142,7 +135,10 @@ class NodesView:
         self.x: dict[str, float] = {}
         self.y: dict[str, float] = {}
         self.size: dict[str, Point] = {}
-        self.rows = self._rows(nics_apart=nics_apart)
+        order: tuple[str, ...] = (*_OUTSIDE, "gpu", *_CHIPS[::-1])
+        if not any(self.kinds[kind] for kind in _OUTSIDE):
+            order = (*_CHIPS, "gpu")
+        self.rows = [self.kinds[kind] for kind in order if self.kinds[kind]]
         self.row = {} if self.direct else {name: n for n, row in enumerate(self.rows) for name in row}
 
     def draw(self) -> list[str]:
@@ -157,27 +153,6 @@ class NodesView:
         wide = self._widths({name: self._texts(name) for row in self.rows for name in row})
         longest = max((sum(wide[name] + _GAP for name in row) for row in self.rows), default=0)
         return longest + _MARGIN <= MOST_WIDE
-
-    def _rows(self, *, nics_apart: bool) -> list[list[str]]:
-        """Return rows by kind: the fabric, what is inside a host, GPUs; chips on top where nothing else is there."""
-        if nics_apart or any(self.kinds[kind] for row in _FABRIC for kind in row):
-            order = (*_FABRIC, ("nic",), ("host",), ("pcie",), ("gpu",), *reversed(_CHIPS))
-        elif any(self.kinds[kind] for row in _INSIDE for kind in row):
-            order = (*_INSIDE, ("gpu", "nic"), *reversed(_CHIPS))
-        else:
-            order = (*_CHIPS, ("gpu",))
-        rows = [row for kinds in order if (row := [n for kind in kinds for n in self.kinds[kind]])]
-        near: dict[str, set[str]] = defaultdict(set)
-        for a, b in self.links:
-            near[a].add(b)
-            near[b].add(a)
-        for above, row in pairwise(rows):
-            if (
-                len({self.kind(name) for name in row}) > 1
-            ):  # devices under the switch or socket that they hang on
-                place = {name: i for i, name in enumerate(above)}
-                row.sort(key=lambda name: min((place[o] for o in near[name] if o in place), default=-1))
-        return rows
 
     def kind(self, name: str) -> str:
         """Return the kind of a node: ``gpu`` for one out of service, ``upper`` for a chip of the second tier."""
@@ -215,7 +190,10 @@ class NodesView:
     def _widths(self, texts: dict[str, list[str]]) -> dict[str, int]:
         """Return the width of each box: its texts fit in, and its lines begin apart."""
         tight = 4 * (len(self.gpus) > _MOST_LOOSE)
-        return {name: max(_width(lines) - tight, 3 * self._most_links(name)) for name, lines in texts.items()}
+        return {
+            name: max(_width(lines) - tight, *(3 * len(self._near(name, way)) for way in (-1, 1)))
+            for name, lines in texts.items()
+        }
 
     def _circle(self) -> list[str]:
         """Draw GPUs in a circle, a line for each two that are linked."""
@@ -286,10 +264,6 @@ class NodesView:
         near = [b if a == name else a for a, b in self.lines if name in (a, b)]
         near = [other for other in near if (self.row[other] - self.row[name]) * way > 0]
         return sorted(near, key=lambda other: self.x.get(other, 0.0))
-
-    def _most_links(self, name: str) -> int:
-        """Return how many lines a node has at most on one side."""
-        return max(len(self._near(name, way)) for way in (-1, 1))
 
     def _texts(self, name: str) -> list[str]:
         """Return the lines in the box of a node: its name, its links, those to others of its row, its faults."""

@@ -23,8 +23,9 @@ from topology.scale_out import switches_above
 from topology.wiring import Ints
 
 _UPWARDS = ("gpu", "nic", "pcie", "host", "switch", "upper", "router", "leaf", "spine", "core")
-_WORDS = {"nic": "NIC", "pcie": "PCIe switch", "host": "CPU socket"}
-_WORDS |= {"switch": "switch chip", "upper": "second-tier chip"}
+KIND_WORDS = {"nic": "NIC", "pcie": "PCIe switch", "host": "CPU socket"}
+KIND_WORDS |= {"switch": "switch chip", "upper": "second-tier chip"}
+"""What ends are called where that is not their kind."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def cable_rows(cluster: Cluster, domain: int | None = None) -> list[CableRow]:
     uncounted = {one.fabric.name for one in spec.domains if one.links_bundled}
     nouns = {one.gpu.noun for one in spec.domains}
     out = spec.scale_out
-    words = {"gpu": nouns.pop() if len(nouns) == 1 else "accelerator"} | _WORDS
+    words = {"gpu": nouns.pop() if len(nouns) == 1 else "accelerator"} | KIND_WORDS
     words["spine"] = out.spine if isinstance(out, CabledFabric) else "spine"
     rows = []
     for key in sorted({*np.unique(keys).tolist()} - {-1}):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from math import ceil
+from typing import Any
 
 from topology.draw import palette
 
@@ -74,7 +75,7 @@ _TITLE_POINTS = 13
 _TITLE_ROW, _LINE_ROW = 24, 14
 
 
-def cell(text: object = "", **attributes: object) -> str:
+def cell(text: object = "", **attributes: Any) -> str:
     """Return one table cell: ``text`` is escaped; ``bold``, ``ink``, ``size`` style it, others are HTML's."""
     content = safe(text)
     if attributes.pop("bold", False) and content:
@@ -86,19 +87,19 @@ def cell(text: object = "", **attributes: object) -> str:
     return f"<td{_html(attributes)}>{content}</td>"
 
 
-def table(rows: Sequence[Sequence[str]], **attributes: object) -> str:
+def table(rows: Sequence[Sequence[str]], **attributes: Any) -> str:
     """Return an HTML-like table of rows of cells."""
-    defaults: dict[str, object] = {"border": 0, "cellborder": 0, "cellspacing": 0, "cellpadding": 0}
+    defaults = {"border": 0, "cellborder": 0, "cellspacing": 0, "cellpadding": 0}
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     return f"<table{_html({**defaults, **attributes})}>{body}</table>"
 
 
-def _html(attributes: dict[str, object]) -> str:
+def _html(attributes: dict[str, Any]) -> str:
     """Write attributes of an HTML-like element, sorted."""
     return "".join(f' {key}="{safe(value)}"' for key, value in sorted(attributes.items()))
 
 
-def named(kind: str, identity: str, *words: str) -> dict[str, object]:
+def named(kind: str, identity: str, *words: str) -> dict[str, Any]:
     """Return the attributes of a cell for a GPU, node, rack, domain or switch: its tip and its name."""
     return {"tooltip": "; ".join([identity, *words]), "href": f"#{kind}:{identity}"}
 
@@ -179,7 +180,7 @@ class Canvas:
         lines = [part for line in self.subtitles for part in wrapped(line, MOST_WIDE, TEXT_POINTS)]
         widths = [text_width(text, _TITLE_POINTS, bold=True) for text in titles]
         width = max([*widths, *(text_width(line, TEXT_POINTS) for line in lines)])
-        look: dict[str, object] = {"align": "left", "width": width}
+        look: dict[str, Any] = {"align": "left", "width": width}
         rows = [[cell(text, bold=True, size=_TITLE_POINTS, height=_TITLE_ROW, **look)] for text in titles]
         rows += [[cell(line, ink="#404040", size=TEXT_POINTS, height=_LINE_ROW, **look)] for line in lines]
         tall = _TITLE_ROW * len(titles) + _LINE_ROW * len(lines)
@@ -201,7 +202,7 @@ class Sheet:
         self._rows.append(cells)
         self.height += height + 1
 
-    def line(self, text: object, height: float, **attributes: object) -> None:
+    def line(self, text: object, height: float, **attributes: Any) -> None:
         """Add a row of one cell of text."""
         self.add([cell(text, height=height, **attributes)], height)
 
@@ -209,5 +210,5 @@ class Sheet:
     def html(self) -> str:
         """The table; with one point between its cells, a border of one point around it."""
         style = {"style": "dashed"} if self.dashed else {}
-        size: dict[str, object] = {"border": 1, "cellspacing": 1, "width": round(self.width)}
-        return table(self._rows, bgcolor="#ffffff", color=self.color, **size, **style)
+        look = {"bgcolor": "#ffffff", "color": self.color, **style}
+        return table(self._rows, border=1, cellspacing=1, width=round(self.width), **look)

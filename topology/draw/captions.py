@@ -210,7 +210,7 @@ def chips_text(folded: Fold, number: int) -> str:
 
 
 def scale_up_words(folded: Fold, number: int) -> list[str]:
-    """Return what joins the GPUs of a domain, how many links, and what each GPU has of them."""
+    """Return what joins the GPUs of a domain, and the rate of each."""
     domain, hosts = folded.specs[number], folded.hosts_by_domain[number]
     if not any(host.gpus for host in hosts):
         return [f"no {domain.gpu.noun} in service"]
@@ -221,12 +221,7 @@ def scale_up_words(folded: Fold, number: int) -> list[str]:
         rates = {folded.gpu_links[i].bytes_per_s for host in hosts for i in host.gpus}
     least_most = " to ".join(dict.fromkeys(rate_text(rate) for rate in (min(rates), max(rates))))
     rate = f"{'at least ' if folded.raw else ''}{least_most} each way per {domain.gpu.noun}"
-    chips, text = folded.chips(number), chips_text(folded, number)
-    if domain.links_bundled or (not chips and not folded.scale_up_links(hosts).count):
-        return [text, rate]
-    links = folded.scale_up_links(hosts).count  # with chips each has one end at a GPU, without them two
-    links = links + sum(chip.up.count for chip in chips) if chips else links // 2
-    return [f"{text}, {plural(links, 'link')}", rate]
+    return [chips_text(folded, number), rate]
 
 
 def scale_out_line(scale_out: ScaleOutSpec, domain: DomainSpec) -> str:

@@ -342,7 +342,7 @@ class _Rack:
             (self.columns * (self.cell + 1), f"{self.painter.noun}s"),
             (self.columns * self.nic, f"NICs by rail{self.rate}"),
         ]
-        look: dict[str, object] = {"height": _ROW - 2, "ink": palette.QUIET}
+        look = {"height": _ROW - 2, "ink": palette.QUIET}
         return table([[cell(text, width=wide, **look) for wide, text in columns if wide]], width=self.width)
 
     def node_tray(self, host: Host) -> Tray:
@@ -350,7 +350,7 @@ class _Rack:
         painter, places = self.painter, self.painter.places(host)
         spare = self.columns - len(places)
         sheet = Sheet(self.width, palette.OUTLINE)
-        small: dict[str, object] = {"height": _ROW}
+        small = {"height": _ROW}
         head = painter.named_host(host)
         cells = [cell(self._title(host), width=self.head, bold=True, align="left", **small, **head)]
         cells += [cell("CPU", width=_CPU, bgcolor="#e4e4e4", **small) for _ in range(self.cpus)]
@@ -388,7 +388,7 @@ class _Rack:
     def _switch_tray(self, number: int, chips: Sequence[Switch], title: str) -> Tray:
         """Return one tray of switch chips."""
         sheet = Sheet(self.width, palette.NVLINK)
-        small: dict[str, object] = {"height": _ROW}
+        small = {"height": _ROW}
         names = [chip.id for chip in chips]
         if self.domain.links_bundled:
             look = {"bgcolor": palette.NVLINK_FILL, "ink": palette.BAND_INK}
@@ -412,5 +412,5 @@ class _Rack:
         short = chip.id.rpartition(".")[2]
         text = f"{'NVSwitch' if self.domain.fabric.kind == 'nvlink' else 'switch'} {short}"
         text = text if text_width(text) <= wide else short
-        look: dict[str, object] = {"width": wide, "height": _ROW}
+        look = {"width": wide, "height": _ROW}
         return cell(text, bgcolor=fill, ink=ink, **look, **named("switch", chip.id, *words))

@@ -8,6 +8,7 @@ from math import cos, pi, sin
 
 from topology.base.names import natural
 from topology.base.units import plural
+from topology.cables import KIND_WORDS
 from topology.draw import palette
 from topology.draw.canvas import MOST_WIDE, Point, cell, named, table, text_width, wrapped
 from topology.draw.captions import UNCOUNTED
@@ -23,13 +24,9 @@ _CHIPS = ("upper", "switch")
 _MARGIN, _LINE, _DROP, _GAP, _PAD, _NARROWEST = 140, 13, 96, 4, 6, 46
 _MOST_TEXTS, _MANY, _MOST_WORDY, _MOST_TOGETHER, _MOST_LOOSE = 4, 40, 8, 16, 12
 _WITH_MANY = ("switch", "upper")
-_WORDS = {
-    "nic": "NIC",
-    "pcie": "PCIe switch",
-    "host": "CPU socket",
-    "switch": "switch chip",
-    "upper": "second-tier chip",
-}
+_CHIP = palette.NVLINK_FILL, palette.NVLINK
+_LOOKS = {"switch": _CHIP, "upper": _CHIP, "gpu": ("#ffffff", palette.OUTLINE)}
+"""Fill and line of a kind; others are grey."""
 
 
 def view_of(painter: Painter, names: Sequence[str]) -> NodesView | None:
@@ -232,7 +229,7 @@ class NodesView:
         pairs = self.links.get(ends)
         links = self._of(ends) if pairs else Links()
         tip = f"{ends[0]} - {ends[1]}: {links.text() if pairs else 'broken'}"
-        line = ((_box_name(ends[0]), places[0]), (_box_name(ends[1]), places[1]))
+        line = ((f"node {ends[0]}", places[0]), (f"node {ends[1]}", places[1]))
         dashed = links.degraded or not pairs
         self.painter.link(
             line, pairs, colour=colour if pairs else palette.FAULT, width=1.4, dashed=dashed, tip=tip
@@ -270,11 +267,10 @@ class NodesView:
         painter, kind = self.painter, self.kind(name)
         if name not in self.graph:
             return [name, *self._faults(name)]
-        lines = [
-            "switch chips"
-            if (chips := self._chip_domain(name)) and chips.links_bundled
-            else _title(self.members[name])
-        ]
+        chips, bundle = self._chip_domain(name), self.members[name]
+        lines = [name if len(bundle) == 1 else f"{name} to {bundle[-1].rpartition('.')[2]}"]
+        if chips is not None and chips.links_bundled:
+            lines = ["switch chips"]
         if kind == "gpu":
             number = painter.fold.number.get(name)  # none of one that a part of the cluster leaves out
             title = f"{painter.noun} of another"
@@ -326,11 +322,9 @@ class NodesView:
         domain = self._chip_domain(row[0])
         if domain is not None and (domain.links_bundled or domain.fabric.kind == "pcie"):
             return UNCOUNTED.partition(": ")[2] if domain.links_bundled else domain.words()
-        tally: Counter[str] = Counter()
-        for name in row:
-            tally[self.kind(name)] += len(self.members[name])
-        words = {**_WORDS, "gpu": self.painter.noun}
-        return ", ".join(plural(count, words.get(kind, kind)) for kind, count in tally.items())
+        kind = self.kind(row[0])
+        word = self.painter.noun if kind == "gpu" else KIND_WORDS.get(kind, kind)
+        return plural(sum(len(self.members[name]) for name in row), word)
 
     def _height(self, row: Sequence[str], texts: dict[str, list[str]]) -> int:
         """Return the height of the boxes of a row."""
@@ -342,14 +336,7 @@ class NodesView:
         """Draw the box of one node: its lines, what an overlay adds to it, its rail."""
         painter, kind, (width, height) = self.painter, self.kind(name), self.size[name]
         words = self._faults(name)
-        chip = kind in ("switch", "upper")
-        usual = (
-            (palette.NVLINK_FILL, palette.NVLINK)
-            if chip
-            else ("#ffffff", palette.OUTLINE)
-            if kind == "gpu"
-            else ("#ececec", palette.QUIET)
-        )
+        usual = _LOOKS.get(kind, ("#ececec", palette.QUIET))
         found = [mark for one in self.members[name] if (mark := painter.marks.look(one)) is not None]
         fill, line = min(found, key=lambda mark: mark[1] != palette.FAULT, default=usual)
         inside, number = round(width) - 2, painter.fold.number.get(name)
@@ -361,16 +348,23 @@ class NodesView:
                 extra.append([painter.gpu(number, inside, 18)])
             if painter.plain and rail is not None and not self.direct:
                 extra.append([painter.rail_cell(rail, inside, painter.nic(rail), height=13)])
-        look: dict[str, object] = {"width": inside}
-        look["height"] = (round(height) - _PAD - 15 * len(extra)) // len(lines)
-        what = {"gpu": "gpu", "host": "node"}.get(kind, "switch" if chip else "")
+        tall = (round(height) - _PAD - 15 * len(extra)) // len(lines)
+        what = {"gpu": "gpu", "host": "node", "switch": "switch", "upper": "switch"}.get(kind)
         first = {"bold": True} | (named(what, name, *painter.marks.of(name)) if what else {})
         rows = [
-            [cell(text, ink=line if text in words else None, **look, **({} if i else first))]
+            [
+                cell(
+                    text,
+                    ink=line if text in words else None,
+                    width=inside,
+                    height=tall,
+                    **({} if i else first),
+                )
+            ]
             for i, text in enumerate(lines)
         ]
         html = table([*rows, *extra], border=1, color=line, bgcolor=fill)
-        self.canvas.box(_box_name(name), (self.x[name] - width / 2, self.y[name]), (width, height), html)
+        self.canvas.box(f"node {name}", (self.x[name] - width / 2, self.y[name]), (width, height), html)
 
 
 def _bundles(chips: Sequence[str], each: int) -> list[list[str]]:
@@ -385,16 +379,6 @@ def _bundles(chips: Sequence[str], each: int) -> list[list[str]]:
     return [list(chips[i : i + each]) for i in range(0, len(chips), each)]
 
 
-def _title(bundle: Sequence[str]) -> str:
-    """Return the name of a node, or of the first and last of some."""
-    return bundle[0] if len(bundle) == 1 else f"{bundle[0]} to {bundle[-1].rpartition('.')[2]}"
-
-
 def _width(lines: Sequence[str]) -> int:
     """Return the least width of a box with some lines of text."""
     return max([_NARROWEST, *(text_width(line, bold=not i) + 8 for i, line in enumerate(lines))])
-
-
-def _box_name(name: str) -> str:
-    """Return the name of a node's box."""
-    return f"node {name}"

@@ -105,7 +105,7 @@ class Overlay:
 def legend(swatches: Sequence[tuple[str, str, str]], words: str = "") -> tuple[str, int]:
     """Return a legend as a table, and its width: text, fill and ink of each swatch, then words."""
     wide = max(46, *(text_width(text, TEXT_POINTS) + 6 for text, _, _ in swatches))
-    size: dict[str, object] = {"width": wide, "height": 16, "border": 1, "color": _NONE}
+    size = {"width": wide, "height": 16, "border": 1, "color": _NONE}
     cells = [cell(text, bgcolor=fill, ink=ink, size=TEXT_POINTS, **size) for text, fill, ink in swatches]
     width = len(swatches) * wide
     if words:

@@ -201,30 +201,24 @@ class Painter:
 
     def gpu(self, place: Place, width: int, height: int = 14) -> str:
         """Return the cell of one GPU."""
-        look: dict[str, object] = {"width": width, "height": height, "border": 1}
+        size = {"width": width, "height": height, "border": 1}
         if isinstance(place, str):
+            fill, ink = palette.FAULT_FILL, palette.FAULT
             tips = {"tooltip": f"{place}: out of service", "href": "#"}
-            return cell(
-                "out",
-                bgcolor=palette.FAULT_FILL,
-                ink=palette.FAULT,
-                color=palette.FAULT,
-                bold=True,
-                **look,
-                **tips,
-            )
+            return cell("out", bgcolor=fill, ink=ink, color=ink, bold=True, **size, **tips)
         identity = self.cluster.gpus[place].id
-        words = self.marks.of(identity)
+        words, text = self.marks.of(identity), str(place)
         tip = "; ".join([identity, *words])
         fill, ink = self.marks.look(identity) or ("#ffffff", palette.INK)
-        look |= {"href": f"#gpu:{identity}", "color": ink if words else "#c8c8c8"}
-        if self.overlay is None or self.overlay.values is None or self.ramp is None:
-            return cell(place, tooltip=tip, bgcolor=fill, ink=ink, **look)
-        texts, value = self.overlay.texts, self.overlay.values[place]
-        text = texts[self.detail][place]
-        tip = f"{tip}: {texts[-1][place]}, {format_number(value)}"
-        look |= {"bgcolor": self.ramp.fill(value), "ink": self.ramp.ink(value), "tooltip": tip}
-        return cell(text if self.detail else text[:_LABEL_CHARACTERS], **look)
+        line = ink if words else "#c8c8c8"
+        if self.overlay is not None and self.overlay.values is not None and self.ramp is not None:
+            texts, value = self.overlay.texts, self.overlay.values[place]
+            text = texts[self.detail][place]
+            text = text if self.detail else text[:_LABEL_CHARACTERS]
+            tip = f"{tip}: {texts[-1][place]}, {format_number(value)}"
+            fill, ink = self.ramp.fill(value), self.ramp.ink(value)
+        href = f"#gpu:{identity}"
+        return cell(text, bgcolor=fill, ink=ink, color=line, tooltip=tip, href=href, **size)
 
     def detail_width(self, least: int, columns: int, most: int) -> int:
         """Return the width of a GPU's cell, and choose the longest texts of the overlay that have room."""
@@ -273,7 +267,7 @@ class Painter:
         """Add a row that names the tag of each run of GPUs, after the cells ``before``, unless all have one tag."""
         if len(self.tags(places)) > 1:
             runs = [list(run) for _, run in groupby(places, key=lambda place: self.same_tag([place]))]
-            look: dict[str, object] = {"height": 12}
+            look = {"height": 12}
             sheet.add([*before, *(cell(self.tag(run), colspan=len(run), **look) for run in runs)], 12)
 
     def nic(self, rail: int) -> str:
@@ -306,7 +300,7 @@ class Painter:
             return y
         wide = [max(text_width(row[i], bold=True) for row in rows) + 12 for i in range(len(TITLES))]
         sheet = Sheet(sum(wide) + len(wide) + 3, palette.QUIET)
-        look: dict[str, object] = {"height": 14, "align": "left"}
+        look = {"height": 14, "align": "left"}
         for n, row in enumerate(rows):
             shade = {"bgcolor": "#ececec", "bold": True} if n == 0 else {}
             sheet.add(

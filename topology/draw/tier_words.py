@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
-from topology.base.names import natural
 from topology.base.units import format_number, plural
-from topology.draw.captions import chips_text, rate_text
+from topology.draw.captions import chips_text
 from topology.draw.fold import Links, Switch
 from topology.draw.painter import Painter
 from topology.fabrics.fabric import CabledFabric
@@ -52,44 +50,29 @@ class TierWords:
         if not above.more:
             return ""
         spines = plural(len(self.fold.tier("spine")) + above.more["spine"], "spine")
-        parts = [
-            spines,
-            *(f"{plural(above.more[kind], kind)} above them" for kind in above.more if kind == "core"),
-        ]
-        return f"which stand for {' and '.join(parts)}"
+        cores = [f"{plural(above.more[kind], kind)} above them" for kind in above.more if kind == "core"]
+        return f"which stand for {' and '.join([spines, *cores])}"
 
     def domain(self, number: int, second: str) -> str:
-        """Return what joins a domain, and its links; ``second`` are the chips of its second tier."""
-        domain, hosts = self.fold.specs[number], self.fold.hosts_by_domain[number]
-        if self.leaves:
-            up = Links.sum(chip.up for chip in self.leaves)
-            planes = len(domain.links_per_switch) if isinstance(domain, ChipDomain) else 0
-            within = f" in {plural(planes, 'plane')}" if planes else ""
-            return f"{second}{within}, {plural(up.count, 'link')} to the first tier"
-        text = chips_text(self.fold, number)
-        if domain.links_bundled or not self.fold.chips(number):
-            return text
-        links = plural(self.fold.scale_up_links(hosts).count, "link")
-        return f"{text}, {links} to {plural(sum(len(host.gpus) for host in hosts), self.noun)}"
+        """Return what joins a domain; ``second`` are the chips of its second tier."""
+        domain = self.fold.specs[number]
+        if not self.leaves:
+            return chips_text(self.fold, number)
+        planes = len(domain.links_per_switch) if isinstance(domain, ChipDomain) else 0
+        return " in ".join([second, *[plural(planes, "plane")] * bool(planes)])
 
     def between_groups(self) -> str:
-        """Count the links between leaves or groups: of each two where they are few, else from least to most."""
+        """Count the links between each two leaves or groups, from least to most."""
         group = {one.id: one.group for one in self.fold.tier(self.first)}
-        pairs: dict[tuple[str, str], list[Any]] = defaultdict(list)
-        graph = self.cluster.graph
+        graph, counts = self.cluster.graph, Counter[tuple[str, str]]()
         for name, own in group.items():
             for other in graph[name]:
                 if own < group.get(other, ""):
-                    pairs[own, group[other]].append(graph[name][other])
-        in_order = sorted(pairs, key=lambda ends: natural(str(ends)))
-        links = {" - ".join(ends).replace("group ", "g"): Links.of(pairs[ends]) for ends in in_order}
-        each = ", ".join(f"{ends}: {one.count}" for ends, one in links.items())
-        if len(links) > _MOST_PAIRS:
-            counts = [one.count for one in links.values()]
-            least, most = min(counts), max(counts)
-            from_to = plural(most, "link") if least == most else f"{least} to {plural(most, 'link')}"
-            each = f"{from_to} between any two {self.linked}, {plural(len(links), 'pair')}"
-        return f"{each}; total {rate_text(Links.sum(links.values()).bytes_per_s)} each way"
+                    counts[own, group[other]] += graph[name][other]["count"]
+        least_most = " to ".join(
+            dict.fromkeys(f"{count:,}" for count in (min(counts.values()), max(counts.values())))
+        )
+        return f"{least_most} links between any two, {plural(len(counts), 'pair')}"
 
     def top(self) -> list[str]:
         """Name the top tier."""

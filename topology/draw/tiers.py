@@ -259,7 +259,7 @@ class _Tiers:
     def _box(self, name: str, at: Point, right: float, title: str, second: str, ink: str) -> None:
         """Draw a bar with one or two lines of words."""
         wide, tall = right - at[0], round((_BAR - 4) / (2 if second else 1))
-        size: dict[str, object] = {"width": round(wide) - 2, "height": tall}
+        size = {"width": round(wide) - 2, "height": tall}
         rows = [[cell(fitting(title, wide - 12, TEXT_POINTS), bold=True, size=TEXT_POINTS, **size)]]
         if second:
             text = fitting(second, wide - 12)

@@ -10,7 +10,7 @@ from typing import Any
 from topology.base.units import plural
 from topology.draw import palette
 from topology.draw.canvas import MOST_WIDE, TEXT_POINTS, Point, Sheet, cell, named, table, text_width
-from topology.draw.captions import UNCOUNTED, own_links, rate_text
+from topology.draw.captions import UNCOUNTED, broken_lines, own_links, rate_text
 from topology.draw.fold import Host, Links, Switch
 from topology.draw.painter import Ends, Painter, Place
 from topology.structures.torus import TorusDomain, torus_places
@@ -254,7 +254,7 @@ def _torus_notes(domain: TorusDomain) -> list[str]:
 
 
 _GPU, _CPU, _NIC, _NICS, _ROW = 30, 32, 36, 60, 18
-_SPACE, _REACH, _BAND = 3, 50, 20
+_SPACE, _REACH, _BAND = 3, 30, 20
 _MOST_TRAYS, _MOST_GPUS, _WIDE_ROW = 18, 16, 8
 _MOST_TRAY_DETAIL = 700
 _CHIPS_IN_ROW, _MOST_KINDS = 6, 4
@@ -291,12 +291,7 @@ def draw_rack(painter: Painter, number: int) -> None:
     band = [[cell("", width=size[0], height=round(size[1]), **whole)]]
     html = table(band, border=1, color=palette.NVLINK, bgcolor=palette.NVLINK_FILL)
     painter.canvas.box("band", (x, top - _SPACE), size, html)
-    domain, count = rack.domain, plural(painter.fold.scale_up_links(hosts).count, "link")
-    words = [
-        UNCOUNTED if domain.links_bundled else f"Scale-up: {count}",
-        f"each {painter.noun}:",
-        own_links(domain),
-    ]
+    words = ["scale-up,", f"each {painter.noun}:", *broken_lines(own_links(rack.domain))]
     painter.canvas.note("words", (x + _BAND + 12, (top + y) / 2), words, palette.BAND_INK, TEXT_POINTS)
     painter.draw_legend((0.0, y + 14))
 

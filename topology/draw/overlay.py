@@ -346,24 +346,3 @@ class Marks:
             )
             lines += [f"{what}: {', '.join(names[:_MOST_NAMED])}{more}"] if names else []
         return lines
-
-    def legend(self) -> list[tuple[tuple[str, str, str], str]]:
-        """Return each mark in use (text, fill and ink), and what it means."""
-        links = (len(self._alone) + len(self._degraded), "link"), (len(self._below), "switch")
-        red, noun = (palette.FAULT_FILL, palette.FAULT), self._noun
-        kinds = (
-            ("out", *red, "out of service", [(len(self.broken_gpus), noun)]),
-            (
-                "amber",
-                palette.SLOW_FILL,
-                palette.SLOW,
-                "throttled, works at reduced rates",
-                [(len(self.slow), noun)],
-            ),
-            ("red", *red, "end of a link that is broken or slow", links),
-        )
-        return [
-            ((text, fill, ink), f"{words}: {', '.join(plural(n, one) for n, one in counts if n)}")
-            for text, fill, ink, words, counts in kinds
-            if any(n for n, _ in counts)
-        ]

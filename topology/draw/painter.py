@@ -15,7 +15,7 @@ from topology.draw import palette
 from topology.draw.canvas import TEXT_POINTS, Canvas, Line, Point, Sheet, cell, named, text_width, wrapped
 from topology.draw.captions import broken_lines, noun, rate_text
 from topology.draw.fold import Fold, Host, Links, Shape, Switch
-from topology.draw.overlay import THROTTLED, Marks, Overlay, Ramp, TrafficOverlay, Usage, legend, percent
+from topology.draw.overlay import THROTTLED, Marks, Overlay, Ramp, TrafficOverlay, Usage, percent
 
 _LABEL_CHARACTERS = 4
 _LEGEND_HEIGHT = 20
@@ -42,7 +42,7 @@ class Painter:
         self.plain = overlay is None and traffic is None
         self.opened: int | None = None
         self.detail = 0
-        self._labels: set[tuple[str, ...]] = set()
+        self._labels: dict[str, list[str]] = {}
         if overlay is not None:
             overlay.check(len(cluster.gpus))
 
@@ -151,18 +151,18 @@ class Painter:
     def label(
         self, at: Point, links: Links, kind: str = "", *, total: bool = False, left: bool = False
     ) -> None:
-        """Write count x rate = total beside a point, the first time that it comes for bundles of its ``kind``.
+        """Write count x rate = total beside a point, unless the bundle of its ``kind`` before it has the same.
 
         With ``total`` the number of links is not known, and their rate together is written alone.
         """
         lines = broken_lines(
             rate_text(links.bytes_per_s) if total else links.text().removesuffix(" each way")
         )
-        if (kind, *lines) not in self._labels:
-            self._labels.add((kind, *lines))
+        if self._labels.get(kind) != lines:
+            self._labels[kind] = lines
             wide = max(text_width(line) for line in lines) + 4
             corner = (at[0] - 6 - wide if left else at[0] + 6, at[1] - 13 * len(lines) / 2)
-            self.canvas.note(f"label{len(self._labels)}", corner, lines, palette.QUIET)
+            self.canvas.note(f"label {kind} {at}", corner, lines, palette.QUIET)
 
     def around(self, nodes: Iterable[str], others: Iterable[str]) -> list[Ends]:
         """Return the links between ``nodes`` and ``others``, where traffic needs them."""
@@ -325,9 +325,5 @@ class Painter:
             key.insert(0, f"In cells: {self.overlay.cells[self.detail]}")
         if self.usage is not None:
             key = self.usage.key
-        for number, (swatch, words) in enumerate(self.marks.legend()):
-            html, width = legend([swatch], words)
-            self.canvas.box(f"mark{number}", (x, y), (width, _LEGEND_HEIGHT), html)
-            y += _LEGEND_HEIGHT
         if key:
             self.canvas.note("key", (x, y), key, points=TEXT_POINTS)

@@ -99,6 +99,9 @@ class _Tiers:
                 [measure(self.painter, column, cell_width) for column in section.columns]
                 for section in self.sections
             ]
+            if self.number is not None:  # racks of one domain are under each other
+                for view in views[0]:
+                    view.width = max(other.width for other in views[0])
             lines = self._broken(views, _WIDEST)
             tall = [max(view.height for part in line for view in part.views) for line in lines]
             if sum(tall) + (2 * _DROP + _BAR + _LINE_GAP) * len(lines) <= _TALLEST:

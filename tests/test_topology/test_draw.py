@@ -37,9 +37,10 @@ def groups(svg: ET.Element, kind: str) -> int:
     return sum(group.get("class") == kind for group in svg.iter(f"{SVG}g"))
 
 
-def test_every_link_of_a_small_torus_is_a_line_or_a_bar(tmp_path: Path) -> None:
+def test_links_of_a_torus_are_bars_in_a_plane_and_a_line_to_the_next(tmp_path: Path) -> None:
     svg = draw_svg("tpu-v5p", tmp_path)
-    assert groups(svg, "edge") == 3 * 16 + 2 * 16  # along z, each that wraps round at both ends
+    assert groups(svg, "edge") == 3 + 2  # along z, that which wraps round at both ends
+    assert texts(svg).count("16 x 100 GB/s") == 4
     ends = [tip.text for tip in svg.iter(f"{SVG}title") if " - " in (tip.text or "")]
     assert len(set(ends)) == 2 * 64  # along x and y
     assert len(ends) == 2 * (64 + 16)  # those that wrap round are drawn at both ends

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 from topology.base.units import plural
 from topology.draw import palette
@@ -17,7 +16,7 @@ from topology.structures.torus import TorusDomain, torus_places
 
 _CELL, _BRIDGE, _STUB, _GAP = 26, 8, 6, 78
 _MOST_DETAIL = 560
-_MOST_PLANES, _MOST_CELLS, _MOST_LINES = 8, 576, 80
+_MOST_PLANES, _MOST_CELLS = 8, 576
 _LARGEST_SIDE, _SHOWN_SIDE = 16, 8
 _NAMES = "xyzuvw"
 Coordinate = tuple[int, ...]
@@ -55,13 +54,8 @@ def draw_torus(painter: Painter, number: int) -> list[str]:
         target = places.get(following, i + 1)
         if not links.count or target >= len(planes):
             continue
-        style: dict[str, Any] = {
-            "colour": palette.NVLINK,
-            "width": 1.0 if grid.each_link else 3.0,
-        }
         right, top = corners[i][0] + plane.sheet.width, corners[i][1]
-        beside = top + (8 if grid.each_link else grid.middle - 24)
-        painter.label((right - 2, beside), links, kind=f"plane {i}")
+        painter.label((right - 2, top + grid.middle - 24), links, kind=f"plane {i}")
         left, there = corners[target]
         straight = target == i + 1 and there == top
         if not straight:
@@ -70,14 +64,18 @@ def draw_torus(painter: Painter, number: int) -> list[str]:
                 (f"from{i}", (left - 52, there + grid.middle), plane.rest),
             ):
                 painter.canvas.text(name, at, [f"to {_words(words)}"], palette.BAND_INK)
-        for down, own, of_own in grid.lines(links, pairs):
-            style |= {"dashed": of_own.degraded, "links": of_own}
-            begin, end = (f"plane{i}", (right, top + down)), (f"plane{target}", (left, there + down))
-            if straight:
-                painter.link((begin, end), own, **style)
-                continue
-            painter.link((begin, (f"to{i}", (right + 26, top + down))), own, **style)
-            painter.link((end, (f"from{i}", (left - 26, there + down))), own, **style)
+        begin, end = (
+            (f"plane{i}", (right, top + grid.middle)),
+            (f"plane{target}", (left, there + grid.middle)),
+        )
+        halves = [(begin, end)]
+        if not straight:
+            halves = [
+                (begin, (f"to{i}", (right + 26, top + grid.middle))),
+                (end, (f"from{i}", (left - 26, there + grid.middle))),
+            ]
+        for half in halves:
+            painter.link(half, pairs, colour=palette.NVLINK, width=3.0, dashed=links.degraded, links=links)
     painter.draw_legend((0.0, y + tall + 20))
     return _torus_notes(grid.domain)
 
@@ -109,21 +107,6 @@ class _Torus:
         self.members: dict[Coordinate, list[str]] = {rest: [] for rest in self.rest}
         for at, name in self.ids.items():
             self.members[at[2:]].append(name)
-
-        # whether each link to another plane is a line of its own, in as many as can be read
-        self.each_link = self.rows * self.columns * (len(self.rest) + 1) <= _MOST_LINES
-
-    def lines(self, links: Links, pairs: list[Ends]) -> list[tuple[float, list[Ends], Links]]:
-        """Return how far down the lines from a plane to the next begin, and what each stands for."""
-        if not self.each_link:
-            return [(self.middle, pairs, links)]
-        place = {name: at for at, name in self.ids.items()}
-        lines = []
-        for pair in pairs:
-            row, column = (*place[pair[0]], 0)[:2]
-            down = self._down(row) + 4 * (column - (self.columns - 1) / 2)
-            lines.append((down, [pair], Links.of([self.painter.cluster.graph.edges[pair]])))
-        return lines
 
     @staticmethod
     def _down(row: int) -> float:

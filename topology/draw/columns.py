@@ -11,7 +11,7 @@ from topology.draw import palette
 from topology.draw.canvas import TEXT_POINTS, Sheet, cell, fitting, named, text_width, wrapped
 from topology.draw.captions import common_head, ids_text, ranges, scale_up_words
 from topology.draw.choose import Block, Column, header_width, row_header
-from topology.draw.fold import Pod, Switch, most_common
+from topology.draw.fold import Pod, Switch
 from topology.draw.overlay import percent
 from topology.draw.painter import Painter
 
@@ -96,8 +96,8 @@ def _leaf_box(
         sheet.line("no link to the fabric", 14, width=round(inner) - 4, ink=palette.FAULT)
         return sheet, {}
     names = [leaf.id for leaf in leaves]
-    links, which = most_common(leaf.side for leaf in leaves)
-    local = f"{which} to the others: {links.text().removesuffix(' each way')}" if links.count else ""
+    among = sum(leaf.side.count for leaf in leaves) // 2
+    local = f"{plural(among, 'link')} among them" if among else ""
     word, title = _words(leaves)
     texts = [title, local, *painter.marks.lines(names)]
     wide = float(max(70, *(text_width(text) + 10 for text in texts)))

@@ -16,7 +16,7 @@ from topology.draw.overlay import percent
 from topology.draw.painter import Painter
 
 GAP = 12
-_PLACEHOLDER, _LONGEST_ROW, _MOST_CELLS = 158, 16, 32
+_PLACEHOLDER, _LONGEST_ROW, _MOST_CELLS = 200, 16, 32
 
 
 @dataclass

@@ -8,7 +8,7 @@ from itertools import combinations
 
 from topology.base.units import plural
 from topology.draw import palette
-from topology.draw.canvas import MOST_WIDE, TEXT_POINTS, Line, Point, cell, fitting, table, text_width
+from topology.draw.canvas import MOST_WIDE, TEXT_POINTS, Line, Point, cell, table, text_width, wrapped
 from topology.draw.captions import ids_text
 from topology.draw.choose import Block, Section, domain_section, fabric_sections
 from topology.draw.columns import GAP, BlockView, ColumnView, measure, planes_of
@@ -243,7 +243,7 @@ class _Tiers:
         ids = "; ".join(ids_text(own) for own in planes.values())
         if len(planes) > 1:
             word = word.removesuffix(" plane")
-            note = f", {plural(len(planes), 'plane')} of NICs, not interconnected{note}"
+            note = f" in {plural(len(planes), 'separate plane')}{note}"
         title = plural(len(names), word) if names else f"no {word}"
         if (more := self.words.beyond) and word == self.words.top_one:
             note = f", {more}{note}"
@@ -260,13 +260,15 @@ class _Tiers:
         self._box(name, at, right, whole, second, ink)
 
     def _box(self, name: str, at: Point, right: float, title: str, second: str, ink: str) -> None:
-        """Draw a bar with one or two lines of words."""
-        wide, tall = right - at[0], round((_BAR - 4) / (2 if second else 1))
-        size = {"width": round(wide) - 2, "height": tall}
-        rows = [[cell(fitting(title, wide - 12, TEXT_POINTS), bold=True, size=TEXT_POINTS, **size)]]
-        if second:
-            text = fitting(second, wide - 12)
-            rows.append([cell(text, ink=ink, **size)])
+        """Draw a bar with one or two lines of words, more where it is narrow."""
+        wide = right - at[0]
+        heads = wrapped(title, wide - 12, TEXT_POINTS, bold=True)
+        lines = [*heads, *wrapped(second, wide - 12)]
+        size = {"width": round(wide) - 2, "height": round((_BAR - 4) / len(lines))}
+        looks = [
+            {"bold": True, "size": TEXT_POINTS} if n < len(heads) else {"ink": ink} for n in range(len(lines))
+        ]
+        rows = [[cell(text, **size, **look)] for text, look in zip(lines, looks, strict=True)]
         self.canvas.box(name, at, (wide, _BAR), table(rows, border=1, color=self.line, bgcolor=self.fill))
 
     def _uplinks(self, above: tuple[str, Point], view: ColumnView, y: float) -> None:

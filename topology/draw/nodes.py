@@ -346,7 +346,7 @@ class NodesView:
             if painter.overlay is not None:
                 painter.detail_width(inside, 1, inside)
                 extra.append([painter.gpu(number, inside, 18)])
-            if painter.plain and rail is not None and not self.direct:
+            if painter.plain and rail is not None:
                 extra.append([painter.rail_cell(rail, inside, painter.nic(rail), height=13)])
         tall = (round(height) - _PAD - 15 * len(extra)) // len(lines)
         what = {"gpu": "gpu", "host": "node", "switch": "switch", "upper": "switch"}.get(kind)

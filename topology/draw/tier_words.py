@@ -50,8 +50,9 @@ class TierWords:
         if not above.more:
             return ""
         spines = plural(len(self.fold.tier("spine")) + above.more["spine"], "spine")
-        cores = [f"{plural(above.more[kind], kind)} above them" for kind in above.more if kind == "core"]
-        return f"which stand for {' and '.join([spines, *cores])}"
+        return " and ".join(
+            [spines, *(plural(above.more[kind], kind) for kind in above.more if kind == "core")]
+        )
 
     def domain(self, number: int, second: str) -> str:
         """Return what joins a domain; ``second`` are the chips of its second tier."""

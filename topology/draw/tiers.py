@@ -246,7 +246,7 @@ class _Tiers:
             note = f" in {plural(len(planes), 'separate plane')}{note}"
         title = plural(len(names), word) if names else f"no {word}"
         if (more := self.words.beyond) and word == self.words.top_one:
-            note = f", {more}{note}"
+            note = f": {more}{note}"
         title = title if self.number is None else self.words.domain(self.number, title)
         odd = [one for one in names if self.painter.marks.of(one)]
         second, ink = "; ".join(self.painter.marks.lines(odd, _MOST_ODD)), palette.FAULT

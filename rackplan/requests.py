@@ -1491,7 +1491,6 @@ class DrawRequest(Set):
     form: Text | None = opt(None, "Write the topology for slurm or topograph.", "FORMAT", "--format")
 
     EXAMPLES = (
-        "rackplan draw gb200-nvl72 -o rack.svg",
         "rackplan draw gb200-nvl72 --plan out -o planned.png",
         "rackplan draw hgx-h100 gb200-nvl72 rubin-576 -o generations.svg",
     )

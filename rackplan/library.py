@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from functools import wraps
 from pathlib import Path
@@ -21,7 +21,7 @@ from topology.base.errors import InputError
 from topology.base.reading import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from cost.experts.loads import ExpertLoads
     from cost.validation.validation import Validation
@@ -230,7 +230,9 @@ def validate(path: str | Path, *, physics: bool = False) -> Validation:
 
 
 @documented(requests.DrawRequest, "level")
-def draw(cluster: ClusterLike | Plan, path: str | Path, *, level: str = "auto") -> Path:
+def draw(
+    cluster: ClusterLike | Plan | Sequence[ClusterLike], path: str | Path, *, level: str = "auto"
+) -> Path:
     """Draw a cluster, or a plan on its cluster, as .svg, .png or .pdf; return the path.
 
     >>> rackplan.draw("gb200-nvl72", "rack.svg")
@@ -238,8 +240,8 @@ def draw(cluster: ClusterLike | Plan, path: str | Path, *, level: str = "auto") 
 
     Parameters
     ----------
-    cluster : ClusterLike | Plan
-        What is drawn: a plan with its stages, experts and load.
+    cluster : ClusterLike | Plan | Sequence[ClusterLike]
+        What is drawn: a plan with its stages, experts and load; of several clusters one domain each, to one scale.
     path : str | Path
         The file, whose ending is its format.
 
@@ -255,7 +257,11 @@ def draw(cluster: ClusterLike | Plan, path: str | Path, *, level: str = "auto") 
     """
     from placement.plan import Plan
     from rackplan.report.results import draw_on
+    from topology.draw import draw_generations
 
+    if isinstance(cluster, Sequence) and not isinstance(cluster, str):
+        draw_generations([make_cluster(name) for name in cluster], _path(path))
+        return _path(path)
     draw_on(cluster if isinstance(cluster, Plan) else make_cluster(cluster), _path(path), level)
     return _path(path)
 

@@ -1465,12 +1465,18 @@ class ExportRequest(Request):
 class DrawRequest(Set):
     """Drawing options."""
 
-    cluster: Annotated[
-        Text, Option("Catalog name, in any spelling, name@GPUS or a YAML file.", "C", argument=True)
+    clusters: Annotated[
+        Clusters,
+        Option(
+            "Catalog name, in any spelling, name@GPUS or a YAML file; several: one domain of each, to one scale.",
+            "C...",
+            argument=True,
+            repeatable=True,
+        ),
     ]
     output: Path | None = opt(
         None,
-        "Drawing as .svg, .png or .pdf; graph as .graphml or .json.",
+        "Drawing as .svg, .png or .pdf; graph as .graphml or .json; bill of cables as .csv.",
         "FILE",
         "-o --output",
         default="SVG on standard output",
@@ -1485,8 +1491,8 @@ class DrawRequest(Set):
     form: Text | None = opt(None, "Write the topology for slurm or topograph.", "FORMAT", "--format")
 
     EXAMPLES = (
-        "rackplan draw gb200-nvl72 -o rack.svg",
         "rackplan draw gb200-nvl72 --plan out -o planned.png",
+        "rackplan draw hgx-h100 gb200-nvl72 rubin-576 -o generations.svg",
     )
 
 

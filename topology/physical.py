@@ -38,6 +38,7 @@ from topology.structures.torus import TorusDomain
 from topology.wiring import Bools, Ints
 
 BOARD, COPPER, OPTICAL = range(3)
+PLACES = ("on board", "copper", "optical")
 """Where a link runs."""
 _UNITS = ("domain", "rack", "node")
 """Scope of a figure, in order of preference."""
@@ -134,13 +135,14 @@ class Physical:
         return sum(one.copper_links for one in self.cabling if one.counted)
 
 
-def _as_built(cluster: Cluster) -> Cluster:
+def as_built(cluster: Cluster) -> Cluster:
+    """Return ``cluster`` with nothing broken."""
     return build_cluster(replace(cluster.spec, faults=())) if cluster.spec.faults else cluster
 
 
 def physical_of_whole(cluster: Cluster) -> Physical:
     """Return what the whole of ``cluster`` takes, from its graph with failed parts and its domains' figures."""
-    cluster = _as_built(cluster.whole)
+    cluster = as_built(cluster.whole)
     power, mass = _total(cluster.spec, _power), _total(cluster.spec, _mass)
     racks = racks_of(cluster, ((gpu, 1) for gpu in cluster.gpus))
     uncounted = {number for number, domain in enumerate(cluster.spec.domains) if domain.links_bundled}
@@ -148,7 +150,7 @@ def physical_of_whole(cluster: Cluster) -> Physical:
     if uncounted:
         number = cluster.wiring.domain[cluster.wiring.is_kind("switch")]
         kinds["switch"] -= int(np.isin(number, list(uncounted)).sum())
-    above = switches_above(cluster.spec, kinds["leaf"])
+    above = switches_above(cluster)
     kinds.update(above.more)
     return Physical(
         gpus=len(cluster.gpus),
@@ -311,9 +313,9 @@ def _links_by_place(cluster: Cluster) -> dict[tuple[str, bool], list[float]]:
     wiring, scale_up = cluster.wiring, _scale_up(cluster)
     kinds = wiring.fabric * 2 + scale_up
     used, first = np.unique(kinds[wiring.in_order], return_index=True)
-    places = np.bincount(
-        kinds * 3 + _where(cluster, scale_up), wiring.count, 6 * len(wiring.fabrics)
-    ).reshape(-1, 3)
+    places = np.bincount(kinds * 3 + link_places(cluster), wiring.count, 6 * len(wiring.fabrics)).reshape(
+        -1, 3
+    )
     counts: dict[tuple[str, bool], list[float]] = {}
     for kind in used[np.argsort(first)].tolist():
         row = counts.setdefault((wiring.fabrics[kind // 2].name, kind % 2 == 1), [0.0, 0.0, 0.0])
@@ -329,9 +331,9 @@ def _scale_up(cluster: Cluster) -> Bools:
     return joined
 
 
-def _where(cluster: Cluster, scale_up: Bools) -> Ints:
-    """Return where each link runs, by the rule of this module."""
-    wiring = cluster.wiring
+def link_places(cluster: Cluster) -> Ints:
+    """Return ``[links]`` where each runs, its place in :data:`PLACES`, by the rule of this module."""
+    wiring, scale_up = cluster.wiring, _scale_up(cluster)
     a, b = wiring.a, wiring.b
     hosts, racks = _spans(cluster)
     host, rack = _numbered(wiring.node), _numbered(wiring.rack)

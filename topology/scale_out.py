@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from topology.base.errors import InputError
-from topology.cluster import ClusterSpec, Gpu
-from topology.fabrics.fabric import Above, CabledFabric, Hosts, largest_host
+from topology.cluster import Cluster, ClusterSpec, Gpu
+from topology.fabrics.fabric import Above, CabledFabric, Hosts
 from topology.wiring import Laying
 
 LARGEST_FABRIC = 4_000_000  # switches, or links between the routers of all groups
@@ -53,12 +53,20 @@ def lay_fabric(spec: ClusterSpec) -> Laying | None:
     return whole
 
 
-def switches_above(spec: ClusterSpec, leaves: int) -> Above:
-    """Return what a cluster with so many leaves has above them that its graph does not: see ``SpinePlanes``."""
-    out = spec.scale_out
+def leaf_uplinks(cluster: Cluster) -> int:
+    """Return the links between the leaves and the spines of a cluster."""
+    wiring = cluster.wiring
+    leaf, spine = wiring.is_kind("leaf"), wiring.is_kind("spine")
+    up = leaf[wiring.a] & spine[wiring.b] | spine[wiring.a] & leaf[wiring.b]
+    return int(wiring.count[up].sum())
+
+
+def switches_above(cluster: Cluster) -> Above:
+    """Return what ``cluster`` has above its leaves that its graph does not: see ``SpinePlanes``."""
+    out, leaves = cluster.spec.scale_out, int(cluster.wiring.is_kind("leaf").sum())
     if not isinstance(out, CabledFabric) or not leaves:
         return Above()
-    each = out.above(leaves // out.planes, out.uplinks(largest_host(spec.domains)))
+    each = out.above(leaves // out.planes, leaf_uplinks(cluster) // out.planes)
     return Above({kind: count * out.planes for kind, count in each.more.items()}, each.links * out.planes)
 
 

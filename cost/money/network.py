@@ -9,10 +9,11 @@ from functools import cache
 from cost.catalog import catalog_figures
 from topology.base.figures import Figure
 from topology.cluster import Cluster
-from topology.fabrics.fabric import PORTS, largest_host
+from topology.fabrics.fabric import PORTS
 from topology.fabrics.planes import SpinePlanes
 from topology.graph import SCALE_OUT_KINDS
 from topology.physical import Physical, physical_of_whole
+from topology.scale_out import leaf_uplinks
 
 SWITCH, TRANSCEIVER = "switch", "transceiver"
 NETWORK = (SWITCH, TRANSCEIVER)
@@ -68,7 +69,7 @@ def count_parts(cluster: Cluster, parts: list[NetworkPart]) -> tuple[list[int], 
     if not parts:
         return [], ""
     counted = physical_of_whole(cluster)
-    links = _links_of_plane(cluster, counted)
+    links = _links_of_plane(cluster)
     uncounted = ""
     if links > MOST_PORTS and any(part.kind == SWITCH for part in parts):
         uncounted = (
@@ -78,13 +79,12 @@ def count_parts(cluster: Cluster, parts: list[NetworkPart]) -> tuple[list[int], 
     return [part.count(counted) for part in parts], uncounted
 
 
-def _links_of_plane(cluster: Cluster, counted: Physical) -> int:
+def _links_of_plane(cluster: Cluster) -> int:
     """Return the links that end at one spine plane, 0 where its switches are counted one by one."""
     out = cluster.spec.scale_out
     if not isinstance(out, SpinePlanes) or out.fabric.link_bytes_per_s.value in PORTS:
         return 0
-    uplinks = out.uplinks(largest_host(cluster.spec.domains))
-    return counted.switches.get("leaf", 0) * uplinks // (out.spines * out.planes)
+    return leaf_uplinks(cluster) // (out.spines * out.planes)
 
 
 def transceiver_power(link_bytes_per_s: float) -> Figure | None:

@@ -36,7 +36,6 @@ STYLE = (
     + "}"
 )
 WIDTH = 760
-_INSIDE, _OUTSIDE = "#4a7c00", "#8a8a8a"
 
 
 @dataclass
@@ -104,7 +103,7 @@ TUTORIAL = "hgx-h200@32"
 
 
 def drawn(cluster: object) -> str:
-    """Return what ``rackplan draw`` makes of a cluster or a plan."""
+    """Return what ``rackplan draw`` makes of a cluster, a plan or several clusters."""
     import rackplan
 
     with TemporaryDirectory() as folder:
@@ -200,61 +199,12 @@ def curves(
     return chart.svg()
 
 
-def generations() -> str:
-    """Return one domain of each of three generations to one scale: GPUs, links in and out, memory."""
-    from cost.resolve import resolve_model
-    from topology import resolve_cluster
-    from topology.base.units import format_number, format_quantity
-
-    def spread(experts: int, gpus: int) -> str:
-        few = experts >= gpus
-        number = format_number(experts / gpus if few else gpus / experts)
-        return f"{number} a GPU" if few else f"{number} GPUs each"
-
-    pitch, rack, per_byte_s, top = 10, 44, 150 / 1.8e12, 46
-    model = resolve_model("deepseek-v3")
-    experts = model.moe.experts if model.moe is not None else 0
-    chart = Canvas(top + 18 * pitch + 170, "One domain of three generations, to one scale")
-    for left, name in ((10, "hgx-h100"), (190, "gb200-nvl72"), (370, "rubin-576")):
-        spec = resolve_cluster(name).spec
-        domain, out = spec.domains[0], spec.scale_out
-        count, gpu = domain.gpus, domain.gpu
-        nodes = domain.gpus // domain.gpus_per_node
-        rows = min(nodes, domain.nodes_in_rack)
-        columns = nodes // rows
-        wide = (columns - 1) * rack + domain.gpus_per_node * pitch
-        unbuilt = ", hypothetical" if domain.status == "hypothetical" else ""
-        chart.words(left, 16, f"{name}: {count} GPUs{unbuilt}", size=14)
-        chart.words(left, 33, f"a square: one {gpu.title.partition(' (')[0]}", SOFT, size=12)
-        chart.box(left - 4, top - 4, wide + 6, rows * pitch + 6, _INSIDE)
-        for number in range(count):
-            node, place = divmod(number, domain.gpus_per_node)
-            column, row = divmod(node, rows)
-            chart.box(left + column * rack + place * pitch, top + row * pitch, pitch - 2, pitch - 2, PAPER)
-        y = top + 18 * pitch + 24
-        assert out is not None  # noqa: S101 - all three have NICs
-        inside, outside = domain.scale_up_bytes_per_s, out.scale_out_bytes_per_s
-        for words, rate, colour in (("inside", inside, _INSIDE), ("outside", outside, _OUTSIDE)):
-            chart.words(left, y, f"{words}, {format_quantity(rate, 'byte/s')} a GPU", size=12)
-            chart.box(left, y + 5, rate * per_byte_s, 8, colour)
-            y += 34
-        for line in (
-            f"outside {format_number(inside / outside)} times slower",
-            f"{format_quantity(count * gpu.hbm_bytes, 'byte', 3)} of {gpu.memory}",
-            f"read at {format_quantity(count * gpu.hbm_bytes_per_s, 'byte/s', 3)}",
-            f"{experts} experts: {spread(experts, count)}",
-        ):
-            chart.words(left, y, line, size=12)
-            y += 20
-    return chart.svg()
-
-
 PICTURES: Mapping[str, Callable[[], str]] = {
     "plan-gb200-nvl72.svg": lambda: drawn(planned("gb200-nvl72")),
     "tutorial-topology.svg": lambda: drawn(planned(TUTORIAL)),
     "tutorial-step.svg": step_of_tutorial,
     "tutorial-frontier.svg": frontier_of_tutorial,
-    "generations.svg": generations,
+    "generations.svg": lambda: drawn(["hgx-h100", "gb200-nvl72", "rubin-576"]),
 }
 """What draws each picture."""
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 @command(DrawRequest)
 def draw(request: DrawRequest, run: Run) -> None:
-    """With a plan or traffic on it; as a picture, or as a graph for other tools."""
+    """With a plan or traffic on it; as a picture, as a graph for other tools, or as a bill of cables."""
     from rackplan.report.cluster import drawn_doc
-    from topology.draw import cluster_svg, draw_cluster
+    from topology.draw import cluster_svg, draw_cluster, draw_generations
     from topology.exporters import GRAPH_SUFFIXES, topology_text, write_topology
 
     plan, traffic, level, form = request.plan, request.traffic, request.level, request.form
@@ -39,29 +39,42 @@ def draw(request: DrawRequest, run: Run) -> None:
         raise InputError(
             "--plan and --traffic cannot share one picture, since both use colour; draw two pictures."
         )
-    target = inputs.cluster_of(request.cluster, request.settings)
+    targets = inputs.clusters_of(request.clusters, request.settings)
     graph = form is not None or (output is not None and output.suffix.lower() in GRAPH_SUFFIXES)
-    if graph and (plan is not None or traffic is not None or level != "auto"):
-        raise InputError("a graph file contains only links; leave out --plan, --traffic and --level.")
+    shown = plan is not None or traffic is not None or level != "auto"
+    if graph and shown:
+        raise InputError(
+            "graph files and bills of cables contain only links; leave out --plan, --traffic, --level."
+        )
+    if len(targets) > 1 and (graph or shown):
+        raise InputError(
+            "several clusters are drawn as one domain of each: leave out --plan, --traffic, --level and --format, "
+            "and write .svg, .png or .pdf."
+        )
     overlay = None
     if plan is not None:
         planned = inputs.plan_of(plan)
         notes += inputs.plan_notes(planned)
-        target, overlay = _planned(planned, plan, request.cluster, target)
+        targets[0], overlay = _planned(planned, plan, str(request.clusters[0]), targets[0])
+    target, text = targets[0], None
     busy = None if traffic is None else _traffic_overlay(traffic, target)
-    if output is None:
+    if len(targets) > 1:
+        text = draw_generations(targets, output)
+    elif graph and output is not None:
+        write_topology(target, output, form)
+    elif output is not None:
+        draw_cluster(target, output, level=level, overlay=overlay, traffic=busy)
+    else:
         text = (
             topology_text(target, str(form))
             if form
             else cluster_svg(target, overlay, level=level, traffic=busy)
         )
-        run.show_file(text, drawn_doc(target, len(target.gpus), None, text), notes)
-        return
-    if graph:
-        write_topology(target, output, form)
+    doc = drawn_doc(targets, output, text)
+    if output is not None:
+        run.show(doc, notes)
     else:
-        draw_cluster(target, output, level=level, overlay=overlay, traffic=busy)
-    run.show(drawn_doc(target, len(target.gpus), output), notes)
+        run.show_file(str(text), doc, notes)
 
 
 @command(TrafficRequest, WRITTEN)

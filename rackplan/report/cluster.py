@@ -148,12 +148,13 @@ DRAWN = Record.of("", "cluster gpus file", most=0)
 DRAW = Shape("draw", "A cluster that was drawn.", (DRAWN, SET), "text")
 
 
-def drawn_doc(cluster: Cluster, gpus: int, file: Path | None, text: str | None = None) -> Doc:
+def drawn_doc(clusters: Sequence[Cluster], file: Path | None, text: str | None = None) -> Doc:
     """Return the document of ``rackplan draw``; ``text`` is the file where none was written."""
-    written = f"{file} ({cluster.name}, {plural(gpus, 'GPU')})" if file else ""
-    drawn = DRAWN({"cluster": cluster.name, "gpus": gpus, "file": file and str(file)})
+    names, gpus = ", ".join(cluster.name for cluster in clusters), sum(len(one.gpus) for one in clusters)
+    written = f"{file} ({names}, {plural(gpus, 'GPU')})" if file else ""
+    drawn = DRAWN({"cluster": names, "gpus": gpus, "file": file and str(file)})
     files = [] if text is None else [Code("text", text)]
-    return Doc(DRAW, "", [], [drawn, set_table(cluster), Note(written, kind="written"), *files])
+    return Doc(DRAW, "", [], [drawn, set_table(*clusters), Note(written, kind="written"), *files])
 
 
 GPUS = Table.of(

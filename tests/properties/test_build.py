@@ -116,13 +116,13 @@ def fabric(kind: str, **sizes: float) -> ScaleOutSpec:
 
 
 def test_leaf_spine_by_hand() -> None:
-    # 5 hosts of 8, two on a leaf: three leaves; 16 downlinks, 4 uplinks at 4:1, over two spines
+    # 5 hosts of 8, two on a leaf: three leaves; 16 downlinks, 4 uplinks at 4:1, over two spines; the last half full
     graph = with_fabric(5, fabric("leaf-spine", nodes_per_pod=2, spines=2, oversubscription=4.0)).graph
     assert len(nodes_of_kind(graph, "leaf")) == 3
-    assert {graph.edges[leaf, "f.s0"]["count"] for leaf in nodes_of_kind(graph, "leaf")} == {2}
+    assert [graph.edges[leaf, "f.s0"]["count"] for leaf in nodes_of_kind(graph, "leaf")] == [2, 2, 1]
     assert rate_to(graph, "f.l0", "gpu") == 16 * 50e9
     assert rate_to(graph, "f.l2", "gpu") == 8 * 50e9
-    assert rate_to(graph, "f.l2", "spine") == 4 * 50e9
+    assert rate_to(graph, "f.l2", "spine") == 2 * 50e9
     assert all(graph.has_edge(f"d1.n0.g{g}", "f.l0") for g in range(8))
 
 
@@ -149,6 +149,19 @@ def test_fat_tree_by_hand() -> None:
     assert rate_to(graph, "f.p1.s3", "leaf") == rate_to(graph, "f.p1.s3", "core") == 2 * 50e9
     assert set(graph["f.p1.s3"]) == {"f.p1.l0", "f.p1.l1", "f.c3.0", "f.c3.1"}
     assert {graph.nodes[n]["pod"] for n in graph["f.c3.1"]} == {0, 1, 2, 3}
+
+
+def test_uplinks_are_those_that_the_hosts_need() -> None:
+    # one host of 8 in the second pod of a fat tree: 4 uplinks of its leaf at 2:1, so one of each of 4 spines
+    sizes = {"nodes_per_pod": 4, "leaves_per_pod": 2, "spines": 4, "cores": 2, "oversubscription": 2.0}
+    graph = with_fabric(5, fabric("fat-tree", **sizes)).graph
+    assert rate_to(graph, "f.p0.l0", "spine") == 8 * 50e9
+    assert rate_to(graph, "f.p1.l0", "spine") == 4 * 50e9
+    assert rate_to(graph, "f.p0.s0", "core") == 4 * 50e9
+    assert rate_to(graph, "f.p1.s0", "core") == 2 * 50e9  # one link down, and one up to each of two cores
+    # 32 NICs on eight rails: as many links go up
+    graph = resolve_cluster("hgx-h100@32").graph
+    assert sum(rate_to(graph, leaf, "spine") for leaf in nodes_of_kind(graph, "leaf")) == 32 * 50e9
 
 
 def test_dragonfly_by_hand() -> None:
@@ -228,8 +241,9 @@ def test_hosts_of_a_pod_share_their_leaves() -> None:
     assert graph.has_edge("d31.n0.g3", "f.p0.l3")
     assert graph.has_edge("d32.n0.g3", "f.p1.l3")
     assert graph.degree("f.p0.l3") == 32 + 4
-    # A leaf has the uplinks of its full pod even where one host is there.
-    assert rate_to(graph, "f.p1.l3", "spine") == 32 * 50e9
+    # Where one host is there a leaf has one uplink to each spine, not the 32 of a full pod.
+    assert rate_to(graph, "f.p0.l3", "spine") == 32 * 50e9
+    assert rate_to(graph, "f.p1.l3", "spine") == 4 * 50e9
     assert rate_to(graph, "f.p1.l3", "gpu") == 50e9
 
 
@@ -245,7 +259,7 @@ def test_racks_are_not_split_between_pods() -> None:
 
 
 def test_odd_uplinks_are_spread_evenly() -> None:
-    spec = resolve_cluster("hgx-h100@128").spec
+    spec = resolve_cluster("hgx-h100@256").spec
     assert spec.scale_out is not None
     graph = build_cluster(replace(spec, scale_out=replace(spec.scale_out, spines=3))).graph
     per_leaf = [sorted(graph.edges["f.p0.l0", f"f.s{s}"]["count"] for s in range(3))]

@@ -75,3 +75,19 @@ def test_an_import_says_what_was_read_given_assumed_and_not_used(run: Run, tmp_p
     assert "File topo.txt (topo-m): 2 GPUs, 36 scale-up links" in comments
     for kind, text in rows:
         assert f"{kind.capitalize()}: {text}" in comments
+
+
+def test_several_clusters_are_drawn_to_one_scale(run: Run, tmp_path: Path) -> None:
+    names = ("hgx-h100", "gb200-nvl72@144", "rubin-576")
+    done = run("draw", *names, "-o", "g.svg", "--json")
+    assert (done.code, done.data["cluster"], done.data["gpus"]) == (0, ", ".join(names), 8 + 144 + 576)
+    text = flat(tmp_path / "g.svg").replace("&#45;", "-")
+    for words in ("inside 450 GB/s per GPU", "outside 18 times slower", "one of 2 domains: GB200 NVL72"):
+        assert words in text
+    assert "over up to 576 GPUs" in text
+    assert "hypothetical" in text
+    assert run("draw", *names).out.startswith("<?xml")
+    for more in (("--level", "gpu"), ("--traffic", "ring"), ("-o", "g.csv"), ("--format", "slurm")):
+        refused = run("draw", *names, *more)
+        assert refused.code == 2
+        assert "one domain of each" in refused.err

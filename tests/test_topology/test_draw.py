@@ -37,9 +37,10 @@ def groups(svg: ET.Element, kind: str) -> int:
     return sum(group.get("class") == kind for group in svg.iter(f"{SVG}g"))
 
 
-def test_every_link_of_a_small_torus_is_a_line_or_a_bar(tmp_path: Path) -> None:
+def test_links_of_a_torus_are_bars_in_a_plane_and_a_line_to_the_next(tmp_path: Path) -> None:
     svg = draw_svg("tpu-v5p", tmp_path)
-    assert groups(svg, "edge") == 3 * 16 + 2 * 16  # along z, each that wraps round at both ends
+    assert groups(svg, "edge") == 3 + 2  # along z, that which wraps round at both ends
+    assert texts(svg).count("16 x 100 GB/s") == 4
     ends = [tip.text for tip in svg.iter(f"{SVG}title") if " - " in (tip.text or "")]
     assert len(set(ends)) == 2 * 64  # along x and y
     assert len(ends) == 2 * (64 + 16)  # those that wrap round are drawn at both ends
@@ -65,7 +66,7 @@ def test_each_level_of_a_nested_domain_is_a_circle(tmp_path: Path) -> None:
 @pytest.mark.wide
 @pytest.mark.parametrize(
     ("name", "level"),
-    [(name, "auto") for name in cluster_names()[::4]]
+    [(name, "auto") for name in (*cluster_names()[::4], "cm384", "tpu-v7@4x4x8", "hgx-h100@100000")]
     + [("gb200-nvl72", "gpu"), ("vr-nvl72", "gpu"), ("rubin-576", "gpu"), ("hgx-h100", "domain")]
     + [(n, "auto") for n in ("gb200-nvl72@576", "rubin-576@1728", "hgx-h100@16384")]
     + [
@@ -81,9 +82,9 @@ def test_never_a_hairball(name: str, level: str, tmp_path: Path) -> None:
     flat = name == "tpu-v6e"  # one plane of a torus: its links are bars of the grid
     assert (0 if flat else 1) <= groups(svg, "edge") <= 100
     assert (tmp_path / "x.svg").stat().st_size < 1_000_000
-    # Letters are at least 11 pixels high on a screen of 1,440: at 100 % one point is 4/3 pixels.
+    # Letters have at least 9 points on a screen of 1,440 pixels: at 100 % one point is 4/3 pixels.
     sizes = {float(text.get("font-size", "0")) for text in svg.iter(f"{SVG}text")}
-    assert min(sizes) * min(4 / 3, 1440 / float(svg.get("width", "").removesuffix("pt"))) >= 11
+    assert min(sizes) * min(4 / 3, 1440 / float(svg.get("width", "").removesuffix("pt"))) >= 12
     assert {text.get("font-family") for text in svg.iter(f"{SVG}text")} == {None}  # all have the drawing's
     families = {group.get("font-family") for group in svg.iter(f"{SVG}g")} - {None}
     assert families == {"DejaVu Sans, Verdana, sans-serif"}
@@ -252,3 +253,23 @@ def test_groups_of_a_dragonfly_have_an_arc_for_each_two(tmp_path: Path) -> None:
     counts = [int(word.removesuffix(" links")) for word in words if re.fullmatch(r"\d+ links", word)]
     assert (len(counts), sum(counts)) == (6, 128)
     assert {f"r{router}" for router in range(4)} <= set(words)
+
+
+def test_long_titles_are_broken_and_every_tier_is_named(tmp_path: Path) -> None:
+    parts = ("hgx-h100", "hgx-b200", "gb200-nvl72", "hgx-h200", "hgx-a100")
+    domains = [{"part": part, "count": 2} for part in parts]
+    fabric = {"kind": "leaf-spine", "nic": "400 Gb/s"}
+    broken = [{"gpu": f"d{n}.n0.g{g}"} for n in range(10) for g in range(3)]
+    long = {
+        "name": "a cluster with a name of many words, " * 3,
+        "domains": domains,
+        "fabric": fabric,
+        "broken": broken,
+    }
+    svg = draw_svg(long, tmp_path)
+    assert float(svg.get("width", "").removesuffix("pt")) <= 1080
+    assert "30 out of service" in " ".join(texts(svg))
+    planes = " | ".join(texts(draw_svg("hgx-h100@16384", tmp_path)))
+    assert "4 spine planes (f.s0 to f.s3): 512 spines and 256 cores" in planes
+    once = texts(draw_svg("rubin-576", tmp_path))
+    assert sum(text.startswith("36 switch planes") for text in once) == 1

@@ -77,7 +77,7 @@ def test_counted_written_and_drawn(tmp_path: Path) -> None:
     draw_cluster(both, tmp_path / "c.svg")
     drawn = (tmp_path / "c.svg").read_text()
     assert "in 2 planes" in drawn
-    assert "2 planes of NICs, not interconnected" in drawn
+    assert "in 2 separate planes" in drawn
     assert "leaves f0.p0 and f1.p0" in drawn
 
 

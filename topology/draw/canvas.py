@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from math import ceil
+from typing import Any
 
 from topology.draw import palette
 
@@ -20,8 +21,8 @@ Line = tuple[tuple[str, Point], tuple[str, Point]]
 FONT = "DejaVu Sans"
 TEXT_POINTS, SMALL_POINTS = 10, 9
 """Font sizes of titles and legends, and of all else."""
-MOST_WIDE = 1148
-"""Width of a drawing in points: on a screen of 1,440 pixels its small letters are then 11 pixels high."""
+MOST_WIDE = 1050
+"""Width of a drawing in points: with its margin it fits on a screen of 1,440 pixels without being made smaller."""
 
 
 def safe(text: object) -> str:
@@ -59,11 +60,11 @@ def fitting(text: str, width: float, points: float = SMALL_POINTS) -> str:
     return f"{text}..."
 
 
-def wrapped(text: str, width: float, points: float = SMALL_POINTS) -> list[str]:
+def wrapped(text: str, width: float, points: float = SMALL_POINTS, *, bold: bool = False) -> list[str]:
     """Return ``text`` in lines no wider than ``width`` points, broken at spaces; a longer word stays whole."""
     lines: list[str] = []
     for word in text.split():
-        if lines and text_width(f"{lines[-1]} {word}", points) <= width:
+        if lines and text_width(f"{lines[-1]} {word}", points, bold=bold) <= width:
             lines[-1] += f" {word}"
         else:
             lines.append(word)
@@ -74,7 +75,7 @@ _TITLE_POINTS = 13
 _TITLE_ROW, _LINE_ROW = 24, 14
 
 
-def cell(text: object = "", **attributes: object) -> str:
+def cell(text: object = "", **attributes: Any) -> str:
     """Return one table cell: ``text`` is escaped; ``bold``, ``ink``, ``size`` style it, others are HTML's."""
     content = safe(text)
     if attributes.pop("bold", False) and content:
@@ -86,19 +87,19 @@ def cell(text: object = "", **attributes: object) -> str:
     return f"<td{_html(attributes)}>{content}</td>"
 
 
-def table(rows: Sequence[Sequence[str]], **attributes: object) -> str:
+def table(rows: Sequence[Sequence[str]], **attributes: Any) -> str:
     """Return an HTML-like table of rows of cells."""
-    defaults: dict[str, object] = {"border": 0, "cellborder": 0, "cellspacing": 0, "cellpadding": 0}
+    defaults = {"border": 0, "cellborder": 0, "cellspacing": 0, "cellpadding": 0}
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     return f"<table{_html({**defaults, **attributes})}>{body}</table>"
 
 
-def _html(attributes: dict[str, object]) -> str:
+def _html(attributes: dict[str, Any]) -> str:
     """Write attributes of an HTML-like element, sorted."""
     return "".join(f' {key}="{safe(value)}"' for key, value in sorted(attributes.items()))
 
 
-def named(kind: str, identity: str, *words: str) -> dict[str, object]:
+def named(kind: str, identity: str, *words: str) -> dict[str, Any]:
     """Return the attributes of a cell for a GPU, node, rack, domain or switch: its tip and its name."""
     return {"tooltip": "; ".join([identity, *words]), "href": f"#{kind}:{identity}"}
 
@@ -175,19 +176,14 @@ class Canvas:
 
     def _write_title(self) -> None:
         """Write the title and the lines under it, above everything else."""
-        width = max(
-            text_width(self.title, _TITLE_POINTS, bold=True),
-            *(text_width(line, TEXT_POINTS) for line in self.subtitles),
-            0,
-        )
-        rows = [
-            [cell(self.title, bold=True, size=_TITLE_POINTS, align="left", height=_TITLE_ROW, width=width)]
-        ]
-        rows += [
-            [cell(line, ink="#404040", size=TEXT_POINTS, align="left", height=_LINE_ROW)]
-            for line in self.subtitles
-        ]
-        tall = _TITLE_ROW + _LINE_ROW * len(self.subtitles)
+        titles = wrapped(self.title, MOST_WIDE, _TITLE_POINTS, bold=True)
+        lines = [part for line in self.subtitles for part in wrapped(line, MOST_WIDE, TEXT_POINTS)]
+        widths = [text_width(text, _TITLE_POINTS, bold=True) for text in titles]
+        width = max([*widths, *(text_width(line, TEXT_POINTS) for line in lines)])
+        look: dict[str, Any] = {"align": "left", "width": width}
+        rows = [[cell(text, bold=True, size=_TITLE_POINTS, height=_TITLE_ROW, **look)] for text in titles]
+        rows += [[cell(line, ink="#404040", size=TEXT_POINTS, height=_LINE_ROW, **look)] for line in lines]
+        tall = _TITLE_ROW * len(titles) + _LINE_ROW * len(lines)
         self.box("title", (0.0, -16.0 - tall), (width, tall), table(rows))
 
 
@@ -206,7 +202,7 @@ class Sheet:
         self._rows.append(cells)
         self.height += height + 1
 
-    def line(self, text: object, height: float, **attributes: object) -> None:
+    def line(self, text: object, height: float, **attributes: Any) -> None:
         """Add a row of one cell of text."""
         self.add([cell(text, height=height, **attributes)], height)
 
@@ -214,5 +210,5 @@ class Sheet:
     def html(self) -> str:
         """The table; with one point between its cells, a border of one point around it."""
         style = {"style": "dashed"} if self.dashed else {}
-        size: dict[str, object] = {"border": 1, "cellspacing": 1, "width": round(self.width)}
-        return table(self._rows, bgcolor="#ffffff", color=self.color, **size, **style)
+        look = {"bgcolor": "#ffffff", "color": self.color, **style}
+        return table(self._rows, border=1, cellspacing=1, width=round(self.width), **look)

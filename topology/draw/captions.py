@@ -9,7 +9,6 @@ from math import isnan
 from topology.base.figures import Evidence, weakest
 from topology.base.units import format_quantity, plural
 from topology.cluster import Cluster
-from topology.draw.canvas import MOST_WIDE, fitting
 from topology.draw.fold import Fold
 from topology.fabrics.fabric import ScaleOutSpec
 from topology.physical import physical_of_whole
@@ -68,7 +67,7 @@ def title(cluster: Cluster) -> str:
     """Return the title: what the cluster is, how many GPUs, and whether it exists."""
     domains = cluster.spec.domains
     titles = Counter(kind_title(domain) for domain in domains)
-    parts = [f"{count} x {name}" if len(domains) > 1 else name for name, count in titles.items()]
+    parts = [f"{count:,} x {name}" if len(domains) > 1 else name for name, count in titles.items()]
     if len(parts) > _MOST_TITLES:
         parts = [*parts[: _MOST_TITLES - 1], f"{len(parts) - _MOST_TITLES + 1} more kinds"]
     statuses, warning = {domain.status for domain in domains}, ""
@@ -85,7 +84,7 @@ def title(cluster: Cluster) -> str:
     elif broken:
         gpus += f", {broken} out of service"
     gpus += f", {slow} throttled" if slow else ""
-    return fitting(f"{cluster.name}: {' + '.join(parts)}, {gpus}{warning}", MOST_WIDE, 13)
+    return f"{cluster.name}: {' + '.join(parts)}, {gpus}{warning}"
 
 
 def physical_line(cluster: Cluster) -> str:
@@ -211,7 +210,7 @@ def chips_text(folded: Fold, number: int) -> str:
 
 
 def scale_up_words(folded: Fold, number: int) -> list[str]:
-    """Return what joins the GPUs of a domain, how many links, and what each GPU has of them."""
+    """Return what joins the GPUs of a domain, and the rate of each."""
     domain, hosts = folded.specs[number], folded.hosts_by_domain[number]
     if not any(host.gpus for host in hosts):
         return [f"no {domain.gpu.noun} in service"]
@@ -222,12 +221,7 @@ def scale_up_words(folded: Fold, number: int) -> list[str]:
         rates = {folded.gpu_links[i].bytes_per_s for host in hosts for i in host.gpus}
     least_most = " to ".join(dict.fromkeys(rate_text(rate) for rate in (min(rates), max(rates))))
     rate = f"{'at least ' if folded.raw else ''}{least_most} each way per {domain.gpu.noun}"
-    chips, text = folded.chips(number), chips_text(folded, number)
-    if domain.links_bundled:
-        return [text, rate]
-    links = folded.scale_up_links(hosts).count  # with chips each has one end at a GPU, without them two
-    links = links + sum(chip.up.count for chip in chips) if chips else links // 2
-    return [f"{text}, {plural(links, 'link')}", rate]
+    return [chips_text(folded, number), rate]
 
 
 def scale_out_line(scale_out: ScaleOutSpec, domain: DomainSpec) -> str:

@@ -34,7 +34,8 @@ class Row:
 class Block:
     """A grid of GPUs: rows are hosts. ``single`` means that each row is a domain of its own.
 
-    ``others`` are domains of the pod whose blocks have the same shape; ``whole`` means that its domains are whole.
+    ``hosts`` are all of them, ``rows`` those that are drawn. ``others`` are the hosts of blocks of the pod with the
+    same shape, ``alike`` with this one; ``whole`` means that its domains are whole.
     """
 
     title: str
@@ -43,13 +44,14 @@ class Block:
     single: bool
     whole: bool
     rows: tuple[Row, ...]
-    shape: Shape
-    others: tuple[int, ...] = ()
+    hosts: tuple[Host, ...]
+    alike: int = 1
+    others: tuple[Host, ...] = ()
 
     @property
-    def hosts(self) -> list[Host]:
-        """Hosts that are drawn."""
-        return [row.host for row in self.rows if row.host is not None]
+    def shape(self) -> Shape:
+        """The shapes of its hosts."""
+        return tuple(host.shape for host in self.hosts)
 
     @property
     def columns(self) -> int:
@@ -132,9 +134,16 @@ def _column(painter: Painter, pod: Pod, *, every_row: bool = False) -> Column:
     """Return a pod drawn open; of many blocks the first of each shape, with the numbers of those like it."""
     blocks = _blocks(painter, pod, every_row=every_row)
     if len(blocks) > _MOST_BLOCKS:
-        kinds, _ = painter.same(blocks, lambda block: ((block.shape, block.single), block.hosts, ()))
+        shapes = painter.fold.domain_shapes
+
+        def kind(block: Block) -> Shape:
+            return (block.single, block.shape, () if block.single else shapes[block.numbers[0]])
+
+        kinds, _ = painter.same(blocks, lambda block: (kind(block), block.hosts, ()))
         blocks = [
-            replace(first, others=tuple(number for block in others for number in block.numbers))
+            replace(
+                first, alike=1 + len(others), others=tuple(host for block in others for host in block.hosts)
+            )
             for first, *others in kinds
         ]
     return Column([pod], blocks)
@@ -158,9 +167,8 @@ def _blocks(painter: Painter, pod: Pod, *, every_row: bool) -> list[Block]:
             title = kind_title(spec.domains[number])
             title = title if len(hosts) == 1 else f"{len(hosts)} x {title}"
             rows = _rows(painter, names, hosts, every_row=every_row)
-            shape = tuple(host.shape for host in hosts)
             numbers = tuple(host.domain for host in hosts)
-            blocks.append(Block(title, spec.domains[number], numbers, True, True, rows, shape))
+            blocks.append(Block(title, spec.domains[number], numbers, True, True, rows, tuple(hosts)))
             continue
         racks, whole = _racks(hosts), len(hosts) == len(by_domain[number])
         several = not whole or 1 < len(racks) <= _MOST_BLOCKS
@@ -185,8 +193,11 @@ def domain_section(painter: Painter, number: int) -> Section:
         rows = [row for block in blocks for row in block.rows]
         size = min(_LONGEST_BLOCK, max(-(-len(rows) // most), 12))
         runs = [tuple(rows[i : i + size]) for i in range(0, len(rows), size)]
-        blocks = [replace(blocks[0], title=f"{run[0].header} to {run[-1].header}", rows=run) for run in runs]
-        blocks = [replace(block, shape=tuple(host.shape for host in block.hosts)) for block in blocks]
+        hosts_of = [tuple(row.host for row in run if row.host is not None) for run in runs]
+        blocks = [
+            replace(blocks[0], title=f"{run[0].header} to {run[-1].header}", rows=run, hosts=of_run)
+            for run, of_run in zip(runs, hosts_of, strict=True)
+        ]
     chips, upper = painter.fold.chips(number), painter.fold.chips(number, "upper")
     columns = [Column([_part(painter, i, block, bool(upper))], [block]) for i, block in enumerate(blocks)]
     if len(blocks) > most:
@@ -209,9 +220,9 @@ def _left_out(columns: Sequence[Column], *, same: bool) -> Column:
 def _part(painter: Painter, place: int, block: Block, two_tiers: bool) -> Pod:
     """Return the hosts of a block of one domain; where it has two tiers of chips, with those of the first."""
     if not two_tiers:
-        return Pod(place, block.hosts, [])
+        return Pod(place, list(block.hosts), [])
     found = (chip for host in block.hosts for chip in painter.fold.cabled[host.id] if chip.tier == "chip")
-    return Pod(place, block.hosts, list({chip.id: chip for chip in found}.values()))
+    return Pod(place, list(block.hosts), list({chip.id: chip for chip in found}.values()))
 
 
 def _racks(hosts: list[Host]) -> list[list[Host]]:
@@ -229,11 +240,9 @@ def _block(painter: Painter, hosts: list[Host], *, several: bool, every_row: boo
     # the last part of an id of ours, else the id
     names = [h.id.rpartition(".")[2] if h.id.startswith(f"d{number}.") else h.id for h in hosts]
     domain = painter.spec.domains[number]
-    working, built = sum(len(host.gpus) for host in hosts), sum(host.places for host in hosts)
-    title = f"{place}: {f'{working} of ' if working < built else ''}{plural(built, domain.gpu.noun)}"
-    shape = (painter.fold.domain_shapes[number], tuple(host.shape for host in hosts))
+    title = f"{place}: {painter.count(hosts, domain.gpu.noun)}"
     rows = _rows(painter, names, hosts, every_row=every_row)
-    return Block(title, domain, (number,), False, False, rows, shape)
+    return Block(title, domain, (number,), False, False, rows, tuple(hosts))
 
 
 def _rows(
@@ -247,9 +256,11 @@ def _rows(
     usual = [shape for shape, _ in Counter(hosts[n].shape for n in same).most_common(1)]
     same = [n for n in same if hosts[n].shape in usual]
     odd = sorted({*range(len(hosts))} - {*same})
-    left, unlike = len(same) - _KEPT_ROWS, len(odd) - _LONGEST_BLOCK
-    last = [Row(f"x {left} more identical rows")] if left > 0 else []
-    last += [Row(f"{unlike} more different rows")] if unlike > 0 else []
+    last = [
+        Row(f"{plural(len(left), f'more {word} row')}: {painter.count([hosts[n] for n in left])}")
+        for left, word in ((same[_KEPT_ROWS:], "identical"), (odd[_LONGEST_BLOCK:], "different"))
+        if left
+    ]
     return (*(rows[n] for n in sorted([*same[:_KEPT_ROWS], *odd[:_LONGEST_BLOCK]])), *last)
 
 

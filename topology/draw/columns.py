@@ -11,12 +11,12 @@ from topology.draw import palette
 from topology.draw.canvas import TEXT_POINTS, Sheet, cell, fitting, named, text_width, wrapped
 from topology.draw.captions import common_head, ids_text, ranges, scale_up_words
 from topology.draw.choose import Block, Column, header_width, row_header
-from topology.draw.fold import Pod, Switch, most_common
+from topology.draw.fold import Pod, Switch
 from topology.draw.overlay import percent
 from topology.draw.painter import Painter
 
 GAP = 12
-_PLACEHOLDER, _LONGEST_ROW, _MOST_CELLS = 158, 16, 32
+_PLACEHOLDER, _LONGEST_ROW, _MOST_CELLS = 200, 16, 32
 
 
 @dataclass
@@ -96,8 +96,8 @@ def _leaf_box(
         sheet.line("no link to the fabric", 14, width=round(inner) - 4, ink=palette.FAULT)
         return sheet, {}
     names = [leaf.id for leaf in leaves]
-    links, which = most_common(leaf.side for leaf in leaves)
-    local = f"{which} to the others: {links.text().removesuffix(' each way')}" if links.count else ""
+    among = sum(leaf.side.count for leaf in leaves) // 2
+    local = f"{plural(among, 'link')} among them" if among else ""
     word, title = _words(leaves)
     texts = [title, local, *painter.marks.lines(names)]
     wide = float(max(70, *(text_width(text) + 10 for text in texts)))
@@ -189,7 +189,7 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
     columns = min(block.columns, _LONGEST_ROW)
     shared = painter.same_tag(i for host in block.hosts for i in host.gpus)
     title = f"{block.title}, {shared}" if shared else block.title
-    title += f" (x {len(block.others) + 1} alike)" if block.others else ""
+    title += f" (x {block.alike} alike)" if block.others else ""
     band = _band(painter, block) if painter.opened is None else []
     texts = [
         text_width(title, TEXT_POINTS, bold=True) + 8,
@@ -211,8 +211,10 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
         ]
         sheet.add([cell("", width=header), *cells], 13)
     sheet.line(title, 15, bold=True, size=TEXT_POINTS, colspan=span, **_named_block(block))
-    if others := sorted({*block.others} - {*block.numbers}):
-        sheet.line(f"and {ranges(others)}", 13, colspan=span)
+    if block.others:
+        elsewhere = ranges(sorted({host.domain for host in block.others} - {*block.numbers}))
+        where = elsewhere or f"more racks of {painter.domain_name(block.numbers[0])}"
+        sheet.line(f"and {where}: {painter.count(block.others)}", 13, colspan=span)
     for row in block.rows:
         if row.host is None:
             sheet.line(row.header, 14, colspan=span, bold=True)
@@ -253,7 +255,7 @@ def _band(painter: Painter, block: Block) -> list[tuple[str, str, str]]:
     if len(block.rows) > 1 and block.single:
         texts.insert(0, "each row is a domain")
     lines = [(text, palette.NVLINK_FILL, palette.BAND_INK) for text in texts]
-    numbers = (*block.numbers, *block.others)
+    numbers = dict.fromkeys([*block.numbers, *(host.domain for host in block.others)])
     lines += [
         (text, palette.FAULT_FILL, palette.FAULT)
         for text in painter.marks.lines(painter.fold.chip_ids(numbers), 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from topology.base.errors import InputError, input_name
@@ -10,6 +11,7 @@ from topology.base.files import write_whole
 from topology.cluster import Cluster
 from topology.draw.canvas import Canvas
 from topology.draw.captions import subtitles, title
+from topology.draw.generations import generations_source
 from topology.draw.grid import draw_rack, draw_torus, one_rack
 from topology.draw.nested import draw_nested
 from topology.draw.nodes import DIRECT, MOST_IN_CIRCLE, NodesView, view_of, view_of_domain
@@ -49,11 +51,41 @@ def draw_cluster(
     InputError
         If the suffix, the level or the overlay cannot be used, or the file cannot be written.
     """
-    target = Path(path)
-    suffix = target.suffix.lower().removeprefix(".")
+    suffix = _suffix(path)
+    write_whole(
+        Path(path), render(dot_source(cluster, level=level, overlay=overlay, traffic=traffic), suffix)
+    )
+
+
+def draw_generations(clusters: Sequence[Cluster], path: str | Path | None = None) -> str | None:
+    """Draw one domain of each of some clusters, to one scale: into the file ``path``, else return its SVG.
+
+    Raises
+    ------
+    InputError
+        If the suffix cannot be used, or the file cannot be written.
+    """
+    source = generations_source(clusters)
+    if path is None:
+        return render(source, "svg").decode()
+    write_whole(Path(path), render(source, _suffix(path)))
+    return None
+
+
+def _suffix(path: str | Path) -> str:
+    """Return the format of a picture, which its file names.
+
+    Raises
+    ------
+    InputError
+        If it is none of those.
+    """
+    suffix = Path(path).suffix.lower().removeprefix(".")
     if suffix not in FORMATS:
-        raise InputError(f"{target}: drawings must end in .svg, .png or .pdf, graphs in .graphml or .json.")
-    write_whole(target, render(dot_source(cluster, level=level, overlay=overlay, traffic=traffic), suffix))
+        raise InputError(
+            f"{path}: drawings end in .svg, .png or .pdf, graphs in .graphml or .json, bills of cables in .csv."
+        )
+    return suffix
 
 
 def cluster_svg(

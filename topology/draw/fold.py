@@ -70,12 +70,6 @@ class Links:
             return nan
         return sum(count * rate * health for (rate, health), count in self.counts.items())
 
-    def share(self, parts: int) -> Links | None:
-        """Return what each of ``parts`` owners has if all have the same, else None."""
-        if parts < 1 or any(count % parts for count in self.counts.values()):
-            return None
-        return Links(Counter({key: count // parts for key, count in self.counts.items()}))
-
     def text(self) -> str:
         """Return "18 x 25 GB/s = 450 GB/s each way"; links of a lower rate or health are added."""
         if not self.counts:
@@ -91,16 +85,6 @@ class Links:
         if self.count == 1 and " x " not in text:
             return f"{text} each way"
         return f"{text} = {format_quantity(self.bytes_per_s, 'byte/s')} each way"
-
-
-def most_common(links: Iterable[Links]) -> tuple[Links, str]:
-    """Return the links that most places have, the most of equally common ones, and of which: each, most or some."""
-    tally = Counter(tuple(sorted(link.counts.items())) for link in links)
-    if not tally:
-        return Links(), "each"
-    shape, count = max(tally.items(), key=lambda item: (item[1], item[0]))
-    which = "each" if len(tally) == 1 else "most" if 2 * count > tally.total() else "some"
-    return Links(Counter(dict(shape))), which
 
 
 @dataclass

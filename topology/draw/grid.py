@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 from topology.base.units import plural
 from topology.draw import palette
@@ -18,7 +16,7 @@ from topology.structures.torus import TorusDomain, torus_places
 
 _CELL, _BRIDGE, _STUB, _GAP = 26, 8, 6, 78
 _MOST_DETAIL = 560
-_MOST_PLANES, _MOST_CELLS, _MOST_LINES = 8, 576, 80
+_MOST_PLANES, _MOST_CELLS = 8, 576
 _LARGEST_SIDE, _SHOWN_SIDE = 16, 8
 _NAMES = "xyzuvw"
 Coordinate = tuple[int, ...]
@@ -56,12 +54,8 @@ def draw_torus(painter: Painter, number: int) -> list[str]:
         target = places.get(following, i + 1)
         if not links.count or target >= len(planes):
             continue
-        style: dict[str, Any] = {
-            "colour": palette.NVLINK,
-            "width": 1.0 if grid.each_link else 3.0,
-        }
         right, top = corners[i][0] + plane.sheet.width, corners[i][1]
-        painter.label((right - 2, top + 8), links)
+        painter.label((right - 2, top + grid.middle - 24), links, kind=f"plane {i}")
         left, there = corners[target]
         straight = target == i + 1 and there == top
         if not straight:
@@ -70,14 +64,18 @@ def draw_torus(painter: Painter, number: int) -> list[str]:
                 (f"from{i}", (left - 52, there + grid.middle), plane.rest),
             ):
                 painter.canvas.text(name, at, [f"to {_words(words)}"], palette.BAND_INK)
-        for down, own, of_own in grid.lines(links, pairs):
-            style |= {"dashed": of_own.degraded, "links": of_own}
-            begin, end = (f"plane{i}", (right, top + down)), (f"plane{target}", (left, there + down))
-            if straight:
-                painter.link((begin, end), own, **style)
-                continue
-            painter.link((begin, (f"to{i}", (right + 26, top + down))), own, **style)
-            painter.link((end, (f"from{i}", (left - 26, there + down))), own, **style)
+        begin, end = (
+            (f"plane{i}", (right, top + grid.middle)),
+            (f"plane{target}", (left, there + grid.middle)),
+        )
+        halves = [(begin, end)]
+        if not straight:
+            halves = [
+                (begin, (f"to{i}", (right + 26, top + grid.middle))),
+                (end, (f"from{i}", (left - 26, there + grid.middle))),
+            ]
+        for half in halves:
+            painter.link(half, pairs, colour=palette.NVLINK, width=3.0, dashed=links.degraded, links=links)
     painter.draw_legend((0.0, y + tall + 20))
     return _torus_notes(grid.domain)
 
@@ -109,21 +107,6 @@ class _Torus:
         self.members: dict[Coordinate, list[str]] = {rest: [] for rest in self.rest}
         for at, name in self.ids.items():
             self.members[at[2:]].append(name)
-
-        # whether each link to another plane is a line of its own, in as many as can be read
-        self.each_link = self.rows * self.columns * (len(self.rest) + 1) <= _MOST_LINES
-
-    def lines(self, links: Links, pairs: list[Ends]) -> list[tuple[float, list[Ends], Links]]:
-        """Return how far down the lines from a plane to the next begin, and what each stands for."""
-        if not self.each_link:
-            return [(self.middle, pairs, links)]
-        place = {name: at for at, name in self.ids.items()}
-        lines = []
-        for pair in pairs:
-            row, column = (*place[pair[0]], 0)[:2]
-            down = self._down(row) + 4 * (column - (self.columns - 1) / 2)
-            lines.append((down, [pair], Links.of([self.painter.cluster.graph.edges[pair]])))
-        return lines
 
     @staticmethod
     def _down(row: int) -> float:
@@ -212,7 +195,8 @@ class _Torus:
             sheet.add(cells, 18)
             sheet.add(self._down_row(row, rest, columns), _STUB)
         if rows < self.rows or columns < self.columns:
-            sheet.line(f"... {self.rows} x {self.columns} in all", 14, colspan=span)
+            more = plural(self.rows * self.columns - len(shown), f"more {self.domain.gpu.noun}")
+            sheet.line(f"{more}, {self.rows} x {self.columns} in all", 14, colspan=span)
         self.painter.add_faults(sheet, self.members[rest], span, 4)
         return _Plane(rest, sheet)
 
@@ -247,23 +231,13 @@ class _Torus:
 def _torus_notes(domain: TorusDomain) -> list[str]:
     """Return a line for what the bars mean, and one for the dimensions."""
     round_ends = "; links at the edges of a grid wrap around" if any(domain.wrap[:2]) else ""
-    parts = []
-    dimensions = zip(
-        domain.shape, domain.wrap, domain.links_per_dimension, domain.fabric_of_dimension, strict=True
-    )
-    for name, (size, wrap, links, fabric) in zip(_NAMES, dimensions, strict=False):
-        if links:
-            each = f"{links} x {rate_text(fabric.link_bytes_per_s.value)} a {domain.gpu.noun}"
-            count = domain.links_per_neighbour * domain.gpus
-            count = count if wrap else count // size * (size - 1)
-            parts.append(
-                f"{name}: {'ring' if wrap else 'line'} of {size}, {each}, {plural(count, 'link')} in all"
-            )
-    return [f"Bars are links{round_ends}", "; ".join(parts)]
+    sides = zip(_NAMES, domain.shape, domain.wrap, strict=False)
+    parts = [f"{name}: {'ring' if wrap else 'line'} of {size}" for name, size, wrap in sides if size > 1]
+    return [f"Bars are links{round_ends}; {', '.join(parts)}"]
 
 
 _GPU, _CPU, _NIC, _NICS, _ROW = 30, 32, 36, 60, 18
-_SPACE, _REACH, _BAND = 3, 50, 20
+_SPACE, _REACH, _BAND = 3, 30, 20
 _MOST_TRAYS, _MOST_GPUS, _WIDE_ROW = 18, 16, 8
 _MOST_TRAY_DETAIL = 700
 _CHIPS_IN_ROW, _MOST_KINDS = 6, 4
@@ -300,9 +274,8 @@ def draw_rack(painter: Painter, number: int) -> None:
     band = [[cell("", width=size[0], height=round(size[1]), **whole)]]
     html = table(band, border=1, color=palette.NVLINK, bgcolor=palette.NVLINK_FILL)
     painter.canvas.box("band", (x, top - _SPACE), size, html)
-    words = rack.words()
-    start = max(top, (top + y) / 2 - 8 * len(words))  # half way down
-    painter.canvas.note("words", (x + _BAND + 12, start), words, palette.BAND_INK, TEXT_POINTS)
+    words = ["scale-up,", f"each {painter.noun}:", *broken_lines(own_links(rack.domain))]
+    painter.canvas.note("words", (x + _BAND + 12, (top + y) / 2), words, palette.BAND_INK, TEXT_POINTS)
     painter.draw_legend((0.0, y + 14))
 
 
@@ -347,7 +320,7 @@ class _Rack:
             (self.columns * (self.cell + 1), f"{self.painter.noun}s"),
             (self.columns * self.nic, f"NICs by rail{self.rate}"),
         ]
-        look: dict[str, object] = {"height": _ROW - 2, "ink": palette.QUIET}
+        look = {"height": _ROW - 2, "ink": palette.QUIET}
         return table([[cell(text, width=wide, **look) for wide, text in columns if wide]], width=self.width)
 
     def node_tray(self, host: Host) -> Tray:
@@ -355,7 +328,7 @@ class _Rack:
         painter, places = self.painter, self.painter.places(host)
         spare = self.columns - len(places)
         sheet = Sheet(self.width, palette.OUTLINE)
-        small: dict[str, object] = {"height": _ROW}
+        small = {"height": _ROW}
         head = painter.named_host(host)
         cells = [cell(self._title(host), width=self.head, bold=True, align="left", **small, **head)]
         cells += [cell("CPU", width=_CPU, bgcolor="#e4e4e4", **small) for _ in range(self.cpus)]
@@ -376,8 +349,7 @@ class _Rack:
     def _nic(self, rail: int, place: Place) -> str:
         """Return the cell of the NICs of one GPU; those of a broken one are there, and nothing uses them."""
         rail = self.painter.cluster.gpus[place].rail if isinstance(place, int) else rail
-        text = f"NIC {rail}" if self.nics == 1 else f"{self.nics} x NIC {rail}"
-        text = text.removeprefix("NIC " if self.short else "")
+        text = self.painter.nic(rail).removeprefix("NIC " if self.short else "")
         if isinstance(place, int):
             return self.painter.rail_cell(rail, self.nic, text, height=_ROW)
         return cell(text, width=self.nic, height=_ROW, bgcolor="#ececec", ink=palette.QUIET)
@@ -394,7 +366,7 @@ class _Rack:
     def _switch_tray(self, number: int, chips: Sequence[Switch], title: str) -> Tray:
         """Return one tray of switch chips."""
         sheet = Sheet(self.width, palette.NVLINK)
-        small: dict[str, object] = {"height": _ROW}
+        small = {"height": _ROW}
         names = [chip.id for chip in chips]
         if self.domain.links_bundled:
             look = {"bgcolor": palette.NVLINK_FILL, "ink": palette.BAND_INK}
@@ -418,23 +390,5 @@ class _Rack:
         short = chip.id.rpartition(".")[2]
         text = f"{'NVSwitch' if self.domain.fabric.kind == 'nvlink' else 'switch'} {short}"
         text = text if text_width(text) <= wide else short
-        look: dict[str, object] = {"width": wide, "height": _ROW}
+        look = {"width": wide, "height": _ROW}
         return cell(text, bgcolor=fill, ink=ink, **look, **named("switch", chip.id, *words))
-
-    def words(self) -> list[str]:
-        """Explain the cables at the side."""
-        noun = self.domain.gpu.noun
-        gpus = plural(len(self.gpus), noun)
-        if self.domain.links_bundled:
-            return [f"Scale-up links of {gpus}:", f"each {own_links(self.domain)}"]
-        fold = self.painter.fold
-        words = [f"Scale-up: {plural(fold.scale_up_links(self.hosts).count, 'link')} of {gpus}"]
-        nodes = [links for host in self.hosts if (links := fold.scale_up_links([host])).count]
-        for of, word in ((nodes, "node tray"), ([chip.down for chip in self.chips], "switch chip")):
-            kinds = Counter(links.text() for links in of)
-            for text, count in kinds.most_common(_MOST_KINDS):
-                each = f"each of {plural(count, word)}:" if count > 1 else f"one {word}:"
-                words += ["", each, *broken_lines(text)]
-            if len(kinds) > _MOST_KINDS:
-                words.append(f"and {plural(len(kinds) - _MOST_KINDS, 'more kind')}")
-        return words

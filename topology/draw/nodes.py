@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from itertools import pairwise, product
 from math import cos, pi, sin
 
 from topology.base.names import natural
 from topology.base.units import plural
+from topology.cables import KIND_WORDS
 from topology.draw import palette
 from topology.draw.canvas import MOST_WIDE, Point, cell, named, table, text_width, wrapped
 from topology.draw.captions import UNCOUNTED
@@ -20,30 +20,26 @@ MOST_IN_CIRCLE = 16
 DIRECT = ("pairs", "nested")
 """Pictures of domains whose GPUs are linked to each other."""
 _MOST_NODES, _MOST_EDGES, _MOST_CHIPS = 60, 100, 18
-_FABRIC = (("core",), ("spine",), ("leaf", "router"))
-_INSIDE = (("host",), ("pcie",))
-_CHIPS = (("upper",), ("switch",))
-_MARGIN, _LINE, _DROP, _GAP, _PAD, _NARROWEST = 140, 13, 96, 6, 6, 46
-_MOST_TEXTS, _MANY, _MOST_WORDY, _MOST_TOGETHER = 4, 40, 8, 16
+_OUTSIDE = ("core", "spine", "leaf", "router", "nic", "host", "pcie")
+"""Kinds that are drawn above GPUs, top down; the chips of a domain are below then, else above."""
+_CHIPS = ("upper", "switch")
+_MARGIN, _LINE, _DROP, _GAP, _PAD, _NARROWEST = 140, 13, 96, 4, 6, 46
+_MOST_TEXTS, _MANY, _MOST_WORDY, _MOST_TOGETHER, _MOST_LOOSE = 4, 40, 8, 16, 12
 _WITH_MANY = ("switch", "upper")
-_WORDS = {
-    "nic": "NIC",
-    "pcie": "PCIe switch",
-    "host": "CPU socket",
-    "switch": "switch chip",
-    "upper": "second-tier chip",
-}
+_CHIP = palette.NVLINK_FILL, palette.NVLINK
+_LOOKS = {"switch": _CHIP, "upper": _CHIP, "gpu": ("#ffffff", palette.OUTLINE)}
+"""Fill and line of a kind; others are grey."""
 
 
 def view_of(painter: Painter, names: Sequence[str]) -> NodesView | None:
     """Return ``names`` and the links among them, each kind in one row; None if they are too many to be read."""
     if len(names) > _MOST_CHIPS**2:
         return None
-    for each, apart in product(range(1, _MOST_TOGETHER + 1), (False, True)):
-        view = NodesView(painter, names, each, nics_apart=apart)
+    for each in range(1, _MOST_TOGETHER + 1):
+        view = NodesView(painter, names, each)
         if view.fits():
             return view
-        if apart and not view.bundled:
+        if not view.bundled:
             break
     return None
 
@@ -98,24 +94,19 @@ def _left_out(
         which = f"{gpus} of {shown.places} {painter.noun}s of {which}"
     elif not more:
         return []
-    odd = [host.id for host in hosts if host.id in painter.odd]
-    unlike = len({*odd} - {shown.id})
+    others = [host for host in hosts if host is not shown]
+    unlike = sum(host.id in painter.odd for host in others)
     how = f"not drawn, {unlike} of them with faults" if unlike else "not drawn"
-    if not odd and len({host.shape for host in hosts}) == 1:
-        how = "with the same links, not drawn"
-    others = f"; {plural(more, 'more host')} of the domain, {how}" if more else ""
-    return [f"Drawn here: {which}{' and the switches next to it' if switches else ''}{others}"]
+    if shown.id not in painter.odd and {host.shape for host in others} == {shown.shape}:
+        how = "linked alike, not drawn"
+    left = f"; {plural(more, 'more host')} of the domain with {painter.count(others)}, {how}" if more else ""
+    return [f"Drawn here: {which}{' and the switches next to it' if switches else ''}{left}"]
 
 
 class NodesView:
-    """The nodes that are drawn, by kind, and their places; ``each`` switch chips are bundled into a box.
+    """The nodes that are drawn, by kind, and their places; ``each`` switch chips are bundled into a box."""
 
-    ``nics_apart``: NICs have a row of their own, not one with the GPUs.
-    """
-
-    def __init__(
-        self, painter: Painter, names: Sequence[str], each: int, *, nics_apart: bool = False
-    ) -> None:
+    def __init__(self, painter: Painter, names: Sequence[str], each: int) -> None:
         self.painter, self.canvas, self.graph = painter, painter.canvas, painter.cluster.graph
         by_kind: dict[str, list[str]] = defaultdict(list)
         for name in sorted(names, key=natural):
@@ -143,7 +134,10 @@ class NodesView:
         self.x: dict[str, float] = {}
         self.y: dict[str, float] = {}
         self.size: dict[str, Point] = {}
-        self.rows = self._rows(nics_apart=nics_apart)
+        order: tuple[str, ...] = (*_OUTSIDE, "gpu", *_CHIPS[::-1])
+        if not any(self.kinds[kind] for kind in _OUTSIDE):
+            order = (*_CHIPS, "gpu")
+        self.rows = [self.kinds[kind] for kind in order if self.kinds[kind]]
         self.row = {} if self.direct else {name: n for n, row in enumerate(self.rows) for name in row}
 
     def draw(self) -> list[str]:
@@ -158,27 +152,6 @@ class NodesView:
         wide = self._widths({name: self._texts(name) for row in self.rows for name in row})
         longest = max((sum(wide[name] + _GAP for name in row) for row in self.rows), default=0)
         return longest + _MARGIN <= MOST_WIDE
-
-    def _rows(self, *, nics_apart: bool) -> list[list[str]]:
-        """Return rows by kind: the fabric, what is inside a host, GPUs; chips on top where nothing else is there."""
-        if nics_apart or any(self.kinds[kind] for row in _FABRIC for kind in row):
-            order = (*_FABRIC, ("nic",), ("host",), ("pcie",), ("gpu",), *reversed(_CHIPS))
-        elif any(self.kinds[kind] for row in _INSIDE for kind in row):
-            order = (*_INSIDE, ("gpu", "nic"), *reversed(_CHIPS))
-        else:
-            order = (*_CHIPS, ("gpu",))
-        rows = [row for kinds in order if (row := [n for kind in kinds for n in self.kinds[kind]])]
-        near: dict[str, set[str]] = defaultdict(set)
-        for a, b in self.links:
-            near[a].add(b)
-            near[b].add(a)
-        for above, row in pairwise(rows):
-            if (
-                len({self.kind(name) for name in row}) > 1
-            ):  # devices under the switch or socket that they hang on
-                place = {name: i for i, name in enumerate(above)}
-                row.sort(key=lambda name: min((place[o] for o in near[name] if o in place), default=-1))
-        return rows
 
     def kind(self, name: str) -> str:
         """Return the kind of a node: ``gpu`` for one out of service, ``upper`` for a chip of the second tier."""
@@ -200,27 +173,26 @@ class NodesView:
             for name in row:
                 self.x[name] = x + wide[name] / 2
                 x += wide[name] + gap
-        y, drop, caption = 0.0, 0.0, (_MARGIN - 20) / 2
+        y, drop = 0.0, _DROP if len(self.links) < _MANY else 1.6 * _DROP
         for number, row in enumerate(self.rows):
             height = self._height(row, texts)
             for name in row:
                 self.size[name], self.y[name] = (wide[name], height), y
                 self._box(name, texts[name])
-            self.canvas.text(f"row{number}", (caption, y + height / 2), [self._row_words(row)])
-            y += height
-            if number + 1 < len(self.rows):
-                words = self._gap_words(number)
-                drop = max(_DROP if len(self.links) < _MANY else 1.6 * _DROP, 15.0 * len(words) + 16)
-                self.canvas.text(f"gap{number}", (caption, y + drop / 2), words, palette.QUIET)
-                y += drop
+            self.canvas.text(f"row{number}", ((_MARGIN - 20) / 2, y + height / 2), [self._row_words(row)])
+            y += height + drop
         for ends in self.lines:
             self._line(ends)
-        self.painter.draw_legend((0.0, y + 20))
+        self.painter.draw_legend((0.0, y - drop + 20))
         return []
 
     def _widths(self, texts: dict[str, list[str]]) -> dict[str, int]:
         """Return the width of each box: its texts fit in, and its lines begin apart."""
-        return {name: max(_width(lines), 3 * self._most_links(name)) for name, lines in texts.items()}
+        tight = 4 * (len(self.gpus) > _MOST_LOOSE)
+        return {
+            name: max(_width(lines) - tight, *(3 * len(self._near(name, way)) for way in (-1, 1)))
+            for name, lines in texts.items()
+        }
 
     def _circle(self) -> list[str]:
         """Draw GPUs in a circle, a line for each two that are linked."""
@@ -259,7 +231,7 @@ class NodesView:
         pairs = self.links.get(ends)
         links = self._of(ends) if pairs else Links()
         tip = f"{ends[0]} - {ends[1]}: {links.text() if pairs else 'broken'}"
-        line = ((_box_name(ends[0]), places[0]), (_box_name(ends[1]), places[1]))
+        line = ((f"node {ends[0]}", places[0]), (f"node {ends[1]}", places[1]))
         dashed = links.degraded or not pairs
         self.painter.link(
             line, pairs, colour=colour if pairs else palette.FAULT, width=1.4, dashed=dashed, tip=tip
@@ -292,20 +264,15 @@ class NodesView:
         near = [other for other in near if (self.row[other] - self.row[name]) * way > 0]
         return sorted(near, key=lambda other: self.x.get(other, 0.0))
 
-    def _most_links(self, name: str) -> int:
-        """Return how many lines a node has at most on one side."""
-        return max(len(self._near(name, way)) for way in (-1, 1))
-
     def _texts(self, name: str) -> list[str]:
         """Return the lines in the box of a node: its name, its links, those to others of its row, its faults."""
         painter, kind = self.painter, self.kind(name)
         if name not in self.graph:
             return [name, *self._faults(name)]
-        lines = [
-            "switch chips"
-            if (chips := self._chip_domain(name)) and chips.links_bundled
-            else _title(self.members[name])
-        ]
+        chips, bundle = self._chip_domain(name), self.members[name]
+        lines = [name if len(bundle) == 1 else f"{name} to {bundle[-1].rpartition('.')[2]}"]
+        if chips is not None and chips.links_bundled:
+            lines = ["switch chips"]
         if kind == "gpu":
             number = painter.fold.number.get(name)  # none of one that a part of the cluster leaves out
             title = f"{painter.noun} of another"
@@ -357,24 +324,9 @@ class NodesView:
         domain = self._chip_domain(row[0])
         if domain is not None and (domain.links_bundled or domain.fabric.kind == "pcie"):
             return UNCOUNTED.partition(": ")[2] if domain.links_bundled else domain.words()
-        tally: Counter[str] = Counter()
-        for name in row:
-            tally[self.kind(name)] += len(self.members[name])
-        words = {**_WORDS, "gpu": self.painter.noun}
-        return ", ".join(plural(count, words.get(kind, kind)) for kind, count in tally.items())
-
-    def _gap_words(self, number: int) -> list[str]:
-        """Return what the lines under a row are: how many, of which links."""
-        crossing = [
-            ends for ends in self.links if min(rows := [self.row[n] for n in ends]) == number < max(rows)
-        ]
-        kinds = Counter(self._of(ends).text().removesuffix(" each way") for ends in crossing)
-        lines = []
-        for text, count in kinds.most_common(_MOST_TEXTS):
-            each, equal, total = text.partition(" = ")
-            lines += [f"{plural(count, 'line')}, each" if count > 1 else "1 line:", each]
-            lines += [f"= {total} each way"] if equal else []
-        return [*lines, f"{len(kinds) - _MOST_TEXTS} more kinds"] if len(kinds) > _MOST_TEXTS else lines
+        kind = self.kind(row[0])
+        word = self.painter.noun if kind == "gpu" else KIND_WORDS.get(kind, kind)
+        return plural(sum(len(self.members[name]) for name in row), word)
 
     def _height(self, row: Sequence[str], texts: dict[str, list[str]]) -> int:
         """Return the height of the boxes of a row."""
@@ -386,14 +338,7 @@ class NodesView:
         """Draw the box of one node: its lines, what an overlay adds to it, its rail."""
         painter, kind, (width, height) = self.painter, self.kind(name), self.size[name]
         words = self._faults(name)
-        chip = kind in ("switch", "upper")
-        usual = (
-            (palette.NVLINK_FILL, palette.NVLINK)
-            if chip
-            else ("#ffffff", palette.OUTLINE)
-            if kind == "gpu"
-            else ("#ececec", palette.QUIET)
-        )
+        usual = _LOOKS.get(kind, ("#ececec", palette.QUIET))
         found = [mark for one in self.members[name] if (mark := painter.marks.look(one)) is not None]
         fill, line = min(found, key=lambda mark: mark[1] != palette.FAULT, default=usual)
         inside, number = round(width) - 2, painter.fold.number.get(name)
@@ -403,18 +348,25 @@ class NodesView:
             if painter.overlay is not None:
                 painter.detail_width(inside, 1, inside)
                 extra.append([painter.gpu(number, inside, 18)])
-            if painter.plain and rail is not None and not self.direct:
-                extra.append([painter.rail_cell(rail, inside, f"rail {rail}", height=13)])
-        look: dict[str, object] = {"width": inside}
-        look["height"] = (round(height) - _PAD - 15 * len(extra)) // len(lines)
-        what = {"gpu": "gpu", "host": "node"}.get(kind, "switch" if chip else "")
+            if painter.plain and rail is not None:
+                extra.append([painter.rail_cell(rail, inside, painter.nic(rail), height=13)])
+        tall = (round(height) - _PAD - 15 * len(extra)) // len(lines)
+        what = {"gpu": "gpu", "host": "node", "switch": "switch", "upper": "switch"}.get(kind)
         first = {"bold": True} | (named(what, name, *painter.marks.of(name)) if what else {})
         rows = [
-            [cell(text, ink=line if text in words else None, **look, **({} if i else first))]
+            [
+                cell(
+                    text,
+                    ink=line if text in words else None,
+                    width=inside,
+                    height=tall,
+                    **({} if i else first),
+                )
+            ]
             for i, text in enumerate(lines)
         ]
         html = table([*rows, *extra], border=1, color=line, bgcolor=fill)
-        self.canvas.box(_box_name(name), (self.x[name] - width / 2, self.y[name]), (width, height), html)
+        self.canvas.box(f"node {name}", (self.x[name] - width / 2, self.y[name]), (width, height), html)
 
 
 def _bundles(chips: Sequence[str], each: int) -> list[list[str]]:
@@ -429,16 +381,6 @@ def _bundles(chips: Sequence[str], each: int) -> list[list[str]]:
     return [list(chips[i : i + each]) for i in range(0, len(chips), each)]
 
 
-def _title(bundle: Sequence[str]) -> str:
-    """Return the name of a node, or of the first and last of some."""
-    return bundle[0] if len(bundle) == 1 else f"{bundle[0]} to {bundle[-1].rpartition('.')[2]}"
-
-
 def _width(lines: Sequence[str]) -> int:
     """Return the least width of a box with some lines of text."""
     return max([_NARROWEST, *(text_width(line, bold=not i) + 8 for i, line in enumerate(lines))])
-
-
-def _box_name(name: str) -> str:
-    """Return the name of a node's box."""
-    return f"node {name}"

@@ -105,7 +105,7 @@ class Overlay:
 def legend(swatches: Sequence[tuple[str, str, str]], words: str = "") -> tuple[str, int]:
     """Return a legend as a table, and its width: text, fill and ink of each swatch, then words."""
     wide = max(46, *(text_width(text, TEXT_POINTS) + 6 for text, _, _ in swatches))
-    size: dict[str, object] = {"width": wide, "height": 16, "border": 1, "color": _NONE}
+    size = {"width": wide, "height": 16, "border": 1, "color": _NONE}
     cells = [cell(text, bgcolor=fill, ink=ink, size=TEXT_POINTS, **size) for text, fill, ink in swatches]
     width = len(swatches) * wide
     if words:
@@ -351,24 +351,3 @@ class Marks:
             )
             lines += [f"{what}: {', '.join(names[:_MOST_NAMED])}{more}"] if names else []
         return lines
-
-    def legend(self) -> list[tuple[tuple[str, str, str], str]]:
-        """Return each mark in use (text, fill and ink), and what it means."""
-        links = (len(self._alone) + len(self._degraded), "link"), (len(self._below), "switch")
-        red, noun = (palette.FAULT_FILL, palette.FAULT), self._noun
-        kinds = (
-            ("out", *red, "out of service", [(len(self.broken_gpus), noun)]),
-            (
-                "amber",
-                palette.SLOW_FILL,
-                palette.SLOW,
-                "throttled, works at reduced rates",
-                [(len(self.slow), noun)],
-            ),
-            ("red", *red, "end of a link that is broken or slow", links),
-        )
-        return [
-            ((text, fill, ink), f"{words}: {', '.join(plural(n, one) for n, one in counts if n)}")
-            for text, fill, ink, words, counts in kinds
-            if any(n for n, _ in counts)
-        ]

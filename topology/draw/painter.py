@@ -9,12 +9,13 @@ from typing import TypeVar
 
 from topology.base.names import natural
 from topology.base.units import format_number, plural
+from topology.cables import TITLES, cable_rows
 from topology.cluster import Cluster
 from topology.draw import palette
 from topology.draw.canvas import TEXT_POINTS, Canvas, Line, Point, Sheet, cell, named, text_width, wrapped
 from topology.draw.captions import broken_lines, noun, rate_text
 from topology.draw.fold import Fold, Host, Links, Shape, Switch
-from topology.draw.overlay import THROTTLED, Marks, Overlay, Ramp, TrafficOverlay, Usage, legend, percent
+from topology.draw.overlay import THROTTLED, Marks, Overlay, Ramp, TrafficOverlay, Usage, percent
 
 _LABEL_CHARACTERS = 4
 _LEGEND_HEIGHT = 20
@@ -41,7 +42,7 @@ class Painter:
         self.plain = overlay is None and traffic is None
         self.opened: int | None = None
         self.detail = 0
-        self._labels: set[tuple[str, ...]] = set()
+        self._labels: dict[str, list[str]] = {}
         if overlay is not None:
             overlay.check(len(cluster.gpus))
 
@@ -150,18 +151,18 @@ class Painter:
     def label(
         self, at: Point, links: Links, kind: str = "", *, total: bool = False, left: bool = False
     ) -> None:
-        """Write count x rate = total beside a point, the first time that it comes for bundles of its ``kind``.
+        """Write count x rate = total beside a point, unless the bundle of its ``kind`` before it has the same.
 
         With ``total`` the number of links is not known, and their rate together is written alone.
         """
         lines = broken_lines(
             rate_text(links.bytes_per_s) if total else links.text().removesuffix(" each way")
         )
-        if (kind, *lines) not in self._labels:
-            self._labels.add((kind, *lines))
+        if self._labels.get(kind) != lines:
+            self._labels[kind] = lines
             wide = max(text_width(line) for line in lines) + 4
             corner = (at[0] - 6 - wide if left else at[0] + 6, at[1] - 13 * len(lines) / 2)
-            self.canvas.note(f"label{len(self._labels)}", corner, lines, palette.QUIET)
+            self.canvas.note(f"label {kind} {at}", corner, lines, palette.QUIET)
 
     def around(self, nodes: Iterable[str], others: Iterable[str]) -> list[Ends]:
         """Return the links between ``nodes`` and ``others``, where traffic needs them."""
@@ -200,30 +201,24 @@ class Painter:
 
     def gpu(self, place: Place, width: int, height: int = 14) -> str:
         """Return the cell of one GPU."""
-        look: dict[str, object] = {"width": width, "height": height, "border": 1}
+        size = {"width": width, "height": height, "border": 1}
         if isinstance(place, str):
+            fill, ink = palette.FAULT_FILL, palette.FAULT
             tips = {"tooltip": f"{place}: out of service", "href": "#"}
-            return cell(
-                "out",
-                bgcolor=palette.FAULT_FILL,
-                ink=palette.FAULT,
-                color=palette.FAULT,
-                bold=True,
-                **look,
-                **tips,
-            )
+            return cell("out", bgcolor=fill, ink=ink, color=ink, bold=True, **size, **tips)
         identity = self.cluster.gpus[place].id
-        words = self.marks.of(identity)
+        words, text = self.marks.of(identity), str(place)
         tip = "; ".join([identity, *words])
         fill, ink = self.marks.look(identity) or ("#ffffff", palette.INK)
-        look |= {"href": f"#gpu:{identity}", "color": ink if words else "#c8c8c8"}
-        if self.overlay is None or self.overlay.values is None or self.ramp is None:
-            return cell(place, tooltip=tip, bgcolor=fill, ink=ink, **look)
-        texts, value = self.overlay.texts, self.overlay.values[place]
-        text = texts[self.detail][place]
-        tip = f"{tip}: {texts[-1][place]}, {format_number(value)}"
-        look |= {"bgcolor": self.ramp.fill(value), "ink": self.ramp.ink(value), "tooltip": tip}
-        return cell(text if self.detail else text[:_LABEL_CHARACTERS], **look)
+        line = ink if words else "#c8c8c8"
+        if self.overlay is not None and self.overlay.values is not None and self.ramp is not None:
+            texts, value = self.overlay.texts, self.overlay.values[place]
+            text = texts[self.detail][place]
+            text = text if self.detail else text[:_LABEL_CHARACTERS]
+            tip = f"{tip}: {texts[-1][place]}, {format_number(value)}"
+            fill, ink = self.ramp.fill(value), self.ramp.ink(value)
+        href = f"#gpu:{identity}"
+        return cell(text, bgcolor=fill, ink=ink, color=line, tooltip=tip, href=href, **size)
 
     def detail_width(self, least: int, columns: int, most: int) -> int:
         """Return the width of a GPU's cell, and choose the longest texts of the overlay that have room."""
@@ -237,10 +232,16 @@ class Painter:
         fits = [(n, wide[n]) for n in range(len(texts) - 1, 0, -1) if wide[n] * columns <= most]
         return [*fits, (0, least)]
 
+    def count(self, hosts: Sequence[Host], noun: str = "") -> str:
+        """Count the GPUs of hosts: "24 GPUs", "23 of 24 GPUs" where one is out of service."""
+        working, built = sum(len(host.gpus) for host in hosts), sum(host.places for host in hosts)
+        return f"{f'{working:,} of ' if working < built else ''}{plural(built, noun or self.noun)}"
+
     def summed_up(self, hosts: Iterable[Host]) -> list[str]:
         """Return lines for the GPUs of hosts that are not drawn: how many, their values from to, their tags."""
+        hosts = list(hosts)
         gpus = [i for host in hosts for i in host.gpus]
-        lines = [plural(len(gpus), self.noun)]
+        lines = [self.count(hosts)]
         if self.overlay is not None and self.overlay.values is not None and gpus:
             values = [self.overlay.values[i] for i in gpus]
             lines.append(f"{format_number(min(values))} to {format_number(max(values))}")
@@ -266,8 +267,14 @@ class Painter:
         """Add a row that names the tag of each run of GPUs, after the cells ``before``, unless all have one tag."""
         if len(self.tags(places)) > 1:
             runs = [list(run) for _, run in groupby(places, key=lambda place: self.same_tag([place]))]
-            look: dict[str, object] = {"height": 12}
+            look = {"height": 12}
             sheet.add([*before, *(cell(self.tag(run), colspan=len(run), **look) for run in runs)], 12)
+
+    def nic(self, rail: int) -> str:
+        """Return what the NICs of a GPU are called, or its rail where the graph has the NICs or there are none."""
+        out = None if self.fold.raw else self.spec.scale_out
+        nics = 0 if out is None else out.nic_links_per_gpu
+        return f"rail {rail}" if not nics else f"NIC {rail}" if nics == 1 else f"{nics} x NIC {rail}"
 
     def rail_cell(self, rail: int | None, width: int, text: str, height: int = 14) -> str:
         """Return a cell in the colour of a rail."""
@@ -284,9 +291,27 @@ class Painter:
             for part in [line] if width is None else wrapped(line, width):
                 sheet.line(part, 12, colspan=columns, ink=ink)
 
-    def draw_legend(self, at: Point) -> None:
-        """Draw what the colours and tags mean, its top left corner at ``at``."""
+    def draw_cables(self, at: Point) -> float:
+        """Draw the bill of cables of what is drawn, its top left corner at ``at``; return where it ends."""
         x, y = at
+        number = self.opened if len(self.spec.domains) > 1 else None
+        rows = [TITLES, *(row.texts for row in cable_rows(self.cluster, number))]
+        if len(rows) == 1:
+            return y
+        wide = [max(text_width(row[i], bold=True) for row in rows) + 12 for i in range(len(TITLES))]
+        sheet = Sheet(sum(wide) + len(wide) + 3, palette.QUIET)
+        look = {"height": 14, "align": "left"}
+        for n, row in enumerate(rows):
+            shade = {"bgcolor": "#ececec", "bold": True} if n == 0 else {}
+            sheet.add(
+                [cell(f" {text}", width=w, **look, **shade) for text, w in zip(row, wide, strict=True)], 14
+            )
+        self.canvas.sheet("cables", (x, y), sheet)
+        return y + sheet.height + 12
+
+    def draw_legend(self, at: Point) -> None:
+        """Draw the cables, and what the colours and tags mean, the top left corner at ``at``."""
+        x, y = at[0], self.draw_cables(at)
         html, width = "", 0
         if self.usage is not None:
             html, width = self.usage.legend()
@@ -300,9 +325,5 @@ class Painter:
             key.insert(0, f"In cells: {self.overlay.cells[self.detail]}")
         if self.usage is not None:
             key = self.usage.key
-        for number, (swatch, words) in enumerate(self.marks.legend()):
-            html, width = legend([swatch], words)
-            self.canvas.box(f"mark{number}", (x, y), (width, _LEGEND_HEIGHT), html)
-            y += _LEGEND_HEIGHT
         if key:
             self.canvas.note("key", (x, y), key, points=TEXT_POINTS)

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from functools import cached_property
 
-from topology.base.names import natural
 from topology.base.units import format_number, plural
-from topology.draw.captions import broken_lines, chips_text, rate_text
-from topology.draw.fold import Links, Switch, most_common
+from topology.draw.captions import chips_text
+from topology.draw.fold import Links, Switch
 from topology.draw.painter import Painter
 from topology.fabrics.fabric import CabledFabric
+from topology.scale_out import switches_above
 from topology.structures.switch import ChipDomain
 
 _MOST_PAIRS = 6
-_ONE_AND_MORE = {
-    "chip": ("chip", "chips"),
-    "leaf": ("leaf", "leaves"),
-    "router": ("router", "routers"),
-    "spine": ("spine", "spines"),
-}
 
 
 class TierWords:
@@ -47,38 +41,39 @@ class TierWords:
         elif isinstance(out, CabledFabric):
             self.top_one = out.spine
 
+    @cached_property
+    def beyond(self) -> str:
+        """Name the switches that spine planes stand for, where those are more than the graph has."""
+        if self.number is not None:
+            return ""
+        above = switches_above(self.cluster)
+        if not above.more:
+            return ""
+        spines = plural(len(self.fold.tier("spine")) + above.more["spine"], "spine")
+        return " and ".join(
+            [spines, *(plural(above.more[kind], kind) for kind in above.more if kind == "core")]
+        )
+
     def domain(self, number: int, second: str) -> str:
-        """Return what joins a domain, and its links; ``second`` are the chips of its second tier."""
-        domain, hosts = self.fold.specs[number], self.fold.hosts_by_domain[number]
-        if self.leaves:
-            up = Links.sum(chip.up for chip in self.leaves)
-            planes = len(domain.links_per_switch) if isinstance(domain, ChipDomain) else 0
-            within = f" in {plural(planes, 'plane')}" if planes else ""
-            return f"{second}{within}, {plural(up.count, 'link')} to the first tier"
-        text = chips_text(self.fold, number)
-        if domain.links_bundled or not self.fold.chips(number):
-            return text
-        links = plural(self.fold.scale_up_links(hosts).count, "link")
-        return f"{text}, {links} to {plural(sum(len(host.gpus) for host in hosts), self.noun)}"
+        """Return what joins a domain; ``second`` are the chips of its second tier."""
+        domain = self.fold.specs[number]
+        if not self.leaves:
+            return chips_text(self.fold, number)
+        planes = len(domain.links_per_switch) if isinstance(domain, ChipDomain) else 0
+        return " in ".join([second, *[plural(planes, "plane")] * bool(planes)])
 
     def between_groups(self) -> str:
-        """Count the links between leaves or groups: of each two where they are few, else from least to most."""
+        """Count the links between each two leaves or groups, from least to most."""
         group = {one.id: one.group for one in self.fold.tier(self.first)}
-        pairs: dict[tuple[str, str], list[Any]] = defaultdict(list)
-        graph = self.cluster.graph
+        graph, counts = self.cluster.graph, Counter[tuple[str, str]]()
         for name, own in group.items():
             for other in graph[name]:
                 if own < group.get(other, ""):
-                    pairs[own, group[other]].append(graph[name][other])
-        in_order = sorted(pairs, key=lambda ends: natural(str(ends)))
-        links = {" - ".join(ends).replace("group ", "g"): Links.of(pairs[ends]) for ends in in_order}
-        each = ", ".join(f"{ends}: {one.count}" for ends, one in links.items())
-        if len(links) > _MOST_PAIRS:
-            counts = [one.count for one in links.values()]
-            least, most = min(counts), max(counts)
-            from_to = plural(most, "link") if least == most else f"{least} to {plural(most, 'link')}"
-            each = f"{from_to} between any two {self.linked}, {plural(len(links), 'pair')}"
-        return f"{each}; total {rate_text(Links.sum(links.values()).bytes_per_s)} each way"
+                    counts[own, group[other]] += graph[name][other]["count"]
+        least_most = " to ".join(
+            dict.fromkeys(f"{count:,}" for count in (min(counts.values()), max(counts.values())))
+        )
+        return f"{least_most} links between any two, {plural(len(counts), 'pair')}"
 
     def top(self) -> list[str]:
         """Name the top tier."""
@@ -100,47 +95,16 @@ class TierWords:
         by_node = f"{self.noun}s by node"
         return [f"{self.noun}s by domain", "and node"] if self.number is None else [by_node]
 
-    def up(self, switches: Sequence[Switch]) -> list[str]:
-        """Count what goes up from each switch of a tier, and compare it with what comes from below."""
-        links, which = most_common(one.far if self.direct else one.up for one in switches)
-        if not links.count:
+    def ratio(self, switches: Sequence[Switch]) -> list[str]:
+        """Return the oversubscription of a tier: as designed, of a raw graph that of all its switches."""
+        up, down = (
+            Links.sum(links).bytes_per_s for links in zip(*((s.up, s.down) for s in switches), strict=True)
+        )
+        if not up > 0:
             return []
-        one, more = _ONE_AND_MORE[switches[0].tier]
-        each = f"each {one}" if which == "each" else f"{which} {more}"
-        return [
-            f"{each}{':' if self.direct else ', up:'}",
-            *broken_lines(links.text()),
-            self._ratio(switches, links),
-        ]
-
-    def _ratio(self, switches: Sequence[Switch], up: Links) -> str:
-        """Return the oversubscription of a tier: as designed, else of most switches."""
-        scale_out = self.spec.scale_out
-        if self.number is None and scale_out is not None and scale_out.kind != "raw":
+        out = self.spec.scale_out
+        ratio = down / up
+        if self.number is None and isinstance(out, CabledFabric):
             spine = switches[0].tier == "spine"
-            ratio = scale_out.oversubscription_above_pods if spine else scale_out.oversubscription
-        else:
-            down, _ = most_common(one.down for one in switches)
-            ratio = down.bytes_per_s / up.bytes_per_s if up.bytes_per_s > 0 else 0.0
-        if not ratio > 0:
-            return ""
-        return "not oversubscribed" if ratio <= 1 else f"oversubscribed {format_number(ratio)} : 1"
-
-    def down(self) -> list[str]:
-        """Count what goes from each GPU (or host) to the tier above it."""
-        if self.number is not None:
-            gpus = [gpu for host in self.fold.hosts_by_domain[self.number] for gpu in host.gpus]
-            links, which = most_common(self.fold.gpu_links[gpu] for gpu in gpus)
-            each = f"{which} {self.noun}{'s' * (which != 'each')}:"
-            bundled = self.spec.domains[self.number].links_bundled
-            return [each, *broken_lines(links.text())] if links.count and not bundled else []
-        linked = [host for host in self.fold.hosts if host.up.count and not host.broken]
-        shares = [host.up.share(host.places) for host in linked]
-        if shares and None not in shares:
-            links, which = most_common(share for share in shares if share is not None)
-            if which == "each":
-                word = "rail" if self.by_rail and len(self.leaf()) == 1 else self.first
-                return [f"each {self.noun} to its {word}:", *broken_lines(links.text())]
-        links, which = most_common(host.up for host in linked)
-        each = "each host:" if which == "each" else f"{which} hosts:"
-        return [each, *broken_lines(links.text())] if links.count else []
+            ratio = out.oversubscription_above_pods if spine else out.oversubscription
+        return ["not oversubscribed" if ratio <= 1 else f"oversubscribed {format_number(ratio)} : 1"]

@@ -8,7 +8,7 @@ from itertools import combinations
 
 from topology.base.units import plural
 from topology.draw import palette
-from topology.draw.canvas import MOST_WIDE, TEXT_POINTS, Line, Point, cell, fitting, table, text_width
+from topology.draw.canvas import MOST_WIDE, TEXT_POINTS, Line, Point, cell, table, text_width, wrapped
 from topology.draw.captions import ids_text
 from topology.draw.choose import Block, Section, domain_section, fabric_sections
 from topology.draw.columns import GAP, BlockView, ColumnView, measure, planes_of
@@ -17,21 +17,23 @@ from topology.draw.painter import Ends, Painter
 from topology.draw.tier_words import TierWords
 
 _COLUMN_GAP, _LINE_GAP, _BAR, _DROP, _MARGIN = 26, 42, 40, 76, 150
+_SHORT_DROP, _BUS = 26, 18
+_WIDEST = MOST_WIDE - _COLUMN_GAP // 2
 _MOST_DETAIL, _TALLEST = 770, 2000
 _MOST_RAIL_LINKS, _MOST_ODD = 72, 3
 _ARC, _MOST_ARCS = 34, 15
-_AS_ABOVE = ", as above"
 
 
 @dataclass
 class _Part:
-    """The columns of one section that are side by side in one line, under one bar."""
+    """The columns of one section that are side by side in one line, under one bar, which ends at ``below``."""
 
     section: Section
     views: list[ColumnView]
     number: int
     continued: bool = False
     bar: str = ""
+    below: float = 0.0
 
     @property
     def left(self) -> float:
@@ -67,18 +69,19 @@ class _Tiers:
             (palette.QUIET, "#ececec") if number is None else (palette.NVLINK, palette.NVLINK_FILL)
         )
         self.captions = 0
+        self.trunks: dict[int, tuple[str, float]] = {}
 
     def draw(self) -> None:
         """Draw all tiers, line by line."""
         lines = self.lines = self._lines()
         self.views = [view for part in lines[0] for view in part.views]
+        self.right = max(part.right for line in lines for part in line)
         y = 0.0
         if cores := self.fold.tier("core") if self.number is None else []:
-            right = max(part.right for line in lines for part in line)
-            self._bar("core", (_MARGIN - _COLUMN_GAP / 2, y), right, cores, "core")
+            self._bar("core", (_MARGIN - _COLUMN_GAP / 2, y), self.right, cores, "core")
             self._caption(y + _BAR / 2, ["core"], palette.INK)
             spines = [spine for section in self.sections for spine in section.group.spines]
-            self._caption(y + _BAR + _DROP / 2, self.words.up(spines), palette.QUIET)
+            self._caption(y + _BAR + _DROP / 2, self.words.ratio(spines), palette.QUIET)
             y += _BAR + _DROP
         for i, line in enumerate(lines):
             y = self._draw_line(line, y, first=i == 0) + _LINE_GAP
@@ -87,21 +90,26 @@ class _Tiers:
     def _lines(self) -> list[list[_Part]]:
         """Measure all columns and break them into lines that fit a screen, all about equally long."""
         widest = max(host.places for host in self.fold.hosts)
-        least = max(26, 6 * len(str(len(self.painter.cluster.gpus))) + 2)
+        least = max(
+            23 if self.painter.overlay is None else 26, 6 * len(str(len(self.painter.cluster.gpus))) + 2
+        )
         for detail, cell_width in self.painter.detail_widths(least, widest, _MOST_DETAIL):
             self.painter.detail = detail
             views = [
                 [measure(self.painter, column, cell_width) for column in section.columns]
                 for section in self.sections
             ]
-            lines = self._broken(views, MOST_WIDE)
+            if self.number is not None:  # racks of one domain are under each other
+                for view in views[0]:
+                    view.width = max(other.width for other in views[0])
+            lines = self._broken(views, _WIDEST)
             tall = [max(view.height for part in line for view in part.views) for line in lines]
             if sum(tall) + (2 * _DROP + _BAR + _LINE_GAP) * len(lines) <= _TALLEST:
                 break
-        for wide in range(_MARGIN + 100, MOST_WIDE, 20):
+        for wide in range(_MARGIN + 100, _WIDEST, 20):
             if len(lines) > 1 and len(self._broken(views, wide)) == len(lines):
                 return self._broken(views, wide)
-        return self._broken(views, MOST_WIDE)
+        return self._broken(views, _WIDEST)
 
     def _broken(self, views: list[list[ColumnView]], most: int) -> list[list[_Part]]:
         """Return the columns in lines no wider than ``most``, and set the place of each."""
@@ -122,40 +130,38 @@ class _Tiers:
 
     def _draw_line(self, parts: list[_Part], y: float, *, first: bool) -> float:
         """Draw one line of columns below ``y``; return where it ends."""
-        spines = any(part.section.group.spines for part in parts)
-        topped = spines or self.words.direct or self.number is not None
+        topped = bool(self.fold.tier("spine")) or self.words.direct or self.number is not None
         views = [view for part in parts for view in part.views]
-        lowest = y
+        begun = topped and any(not part.continued for part in parts)
         arcs = self._arcs(views) if self.words.direct and len(self.lines) == 1 else []
-        if topped:
-            for part in parts:
-                self._top(part, y, first=first)
+        for part in parts if topped else ():
+            self._top(part, y, first=first)
+        if begun:
             self._caption(y + _BAR / 2, self.words.top(), palette.INK)
-            lowest = y + _BAR
+        lowest = y + _BAR * begun
+        drop = _ARC * len(views) if arcs else _DROP if begun else _SHORT_DROP * topped
         if self.leaves or self.number is None:
-            drop = _ARC * len(views) if arcs else _DROP
-            leaf_at = lowest + drop if topped else y
+            leaf_at = lowest + drop
             if topped and first:
-                self._caption(lowest + drop / 2, self.words.up(self.leaves), palette.QUIET)
-            self._caption(leaf_at + 19, self.words.leaf(), palette.INK)
-            lowest = leaf_at + max(view.head.height for view in views if view.head is not None)
+                self._caption(lowest + drop / 2, self.words.ratio(self.leaves), palette.QUIET)
+            tall = max(view.head.height for view in views if view.head is not None)
+            self._caption(leaf_at + tall / 2, self.words.leaf(), palette.INK)
+            lowest, drop = leaf_at + tall, _DROP
         for pair, links, pairs in arcs:
             self._arc(pair, links, pairs, leaf_at)
-        block_at = lowest + _DROP
-        if first:
-            self._caption(lowest + _DROP / 2, self.words.down(), palette.QUIET)
+        block_at = lowest + drop
         tall = max(view.height for view in views)
         self._caption(block_at + tall / 2, self.words.gpus(), palette.INK)
         rails = sum(len(v.blocks) * len(v.column.leaves) for v in views if v.column.blocks)
         for part in parts:
             for view in part.views:
-                above, bottom = part.bar, lowest
+                above, bottom = part.bar, part.below if view.head is None and topped else lowest
                 if view.head is not None:
                     bottom = leaf_at + view.head.height if arcs else lowest
                     at = (view.centre - view.head.width / 2, bottom - view.head.height)
                     self.canvas.sheet(view.name, at, view.head)
                     if topped and not arcs:
-                        self._uplinks((part.bar, (view.centre, y + _BAR)), view, at[1])
+                        self._uplinks((part.bar, (view.centre, part.below)), view, at[1])
                     above = view.name
                 self._blocks(view, (above, bottom), block_at, by_rail=rails <= _MOST_RAIL_LINKS)
         return block_at + tall
@@ -183,29 +189,43 @@ class _Tiers:
         self.canvas.text(f"arc {left[0]} {right[0]}", at, [plural(links.count, "link")], palette.QUIET)
 
     def _top(self, part: _Part, y: float, *, first: bool) -> None:
-        """Draw the top tier over one part, and its links to the cores."""
+        """Draw the top tier over one part, and its links to the cores; lines below hang on the one bar."""
         group, others = part.section.group, len(part.section.others)
-        part.bar = f"spine{part.number}.{self.captions}"
-        note = f" and {plural(others, 'more group')} alike" if others else ""
-        if part.section.differ and others:
-            note = f" and those of {plural(others, 'more group')}, all different"
+        name = part.bar = f"spine{part.number}"
+        if part.continued:
+            (bar, bottom), part.below = self.trunks[part.number], y - _BUS
+            corner = (self.right - 4, part.below)
+            for start, end in (
+                ((corner[0], bottom), corner),
+                ((part.views[0].centre, part.below), corner),
+            ):
+                self.painter.link(((bar, start), (bar, end)), None, colour=self.line, width=2.0)
+            return
+        part.below = y + _BAR
+        self.trunks[part.number] = name, part.below
+        ends = any(later.continued and later.number == part.number for line in self.lines for later in line)
+        right = self.right if ends else part.right
+        hosts = [host for other in part.section.others for pod in other.pods for host in pod.hosts]
+        more = plural(others, "more group")
+        note = f" and {more} of {self.painter.count(hosts)}, alike" if others else ""
+        if part.section.differ and others:  # its one column counts the GPUs of all
+            note = f" and those of {more}, all different"
         if self.words.direct:
             text = f"{self.words.linked} connected directly, without switches{note}"
-            self._box(part.bar, (part.left, y), part.right, text, self.words.between_groups(), palette.INK)
+            self._box(name, (part.left, y), right, text, self.words.between_groups(), palette.INK)
         else:
-            note = _AS_ABOVE if part.continued else note
-            self._bar(part.bar, (part.left, y), part.right, group.spines, self.words.top_one, note)
+            self._bar(name, (part.left, y), right, group.spines, self.words.top_one, note)
         links = Links.sum(spine.up for spine in group.spines)
-        if not links.count or part.continued:
+        if not links.count:
             return
         if not first:
             text = f"to the cores: {links.text()}"
-            self.canvas.note(f"{part.bar}.up", (part.left, y - 15), [text], palette.QUIET)
+            self.canvas.note(f"{name}.up", (part.left, y - 15), [text], palette.QUIET)
             return
         cores = [core.id for core in self.fold.tier("core")]
         pairs = self.painter.around([spine.id for spine in group.spines], cores)
         middle = (part.left + part.right) / 2
-        line = (("core", (middle, y - _DROP)), (part.bar, (middle, y)))
+        line = (("core", (middle, y - _DROP)), (name, (middle, y)))
         self.painter.link(line, pairs, width=3.0, links=links)
         self.painter.label((middle, y - _DROP / 2), links, kind="core")
 
@@ -226,16 +246,15 @@ class _Tiers:
             ids = f"{names[0]} to {names[-1]}"
         if len(planes) > 1:
             word = word.removesuffix(" plane")
-            separate = f", {plural(len(planes), 'plane')} of NICs, not interconnected"
-            if text_width(f"{plural(len(names), word)}{separate}{note}", TEXT_POINTS, bold=True) > room:
-                separate = f", {plural(len(planes), 'separate plane')}"
-            note = f"{separate}{note}"
+            note = f" in {plural(len(planes), 'separate plane')}{note}"
         title = plural(len(names), word) if names else f"no {word}"
+        if (more := self.words.beyond) and word == self.words.top_one:
+            note = f": {more}{note}"
         title = title if self.number is None else self.words.domain(self.number, title)
         odd = [one for one in names if self.painter.marks.of(one)]
         second, ink = "; ".join(self.painter.marks.lines(odd, _MOST_ODD)), palette.FAULT
         whole = f"{title}{note}"
-        if ids and not note.endswith(_AS_ABOVE):
+        if ids:
             longer = f"{title} ({ids}){note}"
             if second or text_width(longer, TEXT_POINTS, bold=True) <= room:
                 whole = longer
@@ -244,13 +263,15 @@ class _Tiers:
         self._box(name, at, right, whole, second, ink)
 
     def _box(self, name: str, at: Point, right: float, title: str, second: str, ink: str) -> None:
-        """Draw a bar with one or two lines of words."""
-        wide, tall = right - at[0], round((_BAR - 4) / (2 if second else 1))
-        size: dict[str, object] = {"width": round(wide) - 2, "height": tall}
-        rows = [[cell(fitting(title, wide - 12, TEXT_POINTS), bold=True, size=TEXT_POINTS, **size)]]
-        if second:
-            text = fitting(second, wide - 12)
-            rows.append([cell(text, ink=ink, **size)])
+        """Draw a bar with one or two lines of words, more where it is narrow."""
+        wide = right - at[0]
+        heads = wrapped(title, wide - 12, TEXT_POINTS, bold=True)
+        lines = [*heads, *wrapped(second, wide - 12)]
+        size = {"width": round(wide) - 2, "height": round((_BAR - 4) / len(lines))}
+        looks = [
+            {"bold": True, "size": TEXT_POINTS} if n < len(heads) else {"ink": ink} for n in range(len(lines))
+        ]
+        rows = [[cell(text, **size, **look)] for text, look in zip(lines, looks, strict=True)]
         self.canvas.box(name, at, (wide, _BAR), table(rows, border=1, color=self.line, bgcolor=self.fill))
 
     def _uplinks(self, above: tuple[str, Point], view: ColumnView, y: float) -> None:
@@ -267,7 +288,7 @@ class _Tiers:
         dashed = links.degraded or not view.column.blocks
         line = (above, (view.name, (view.centre, y)))
         self.painter.link(line, pairs, colour=self.line, width=2.0, dashed=dashed, links=links)
-        self.painter.label((view.centre, above[1][1] + _DROP / 2), links, kind="up")
+        self.painter.label((view.centre, (above[1][1] + y) / 2), links, kind="up")
 
     def _blocks(self, view: ColumnView, above: tuple[str, float], y: float, *, by_rail: bool) -> None:
         """Draw the blocks of one column, and their links to the box above them and where that ends."""
@@ -318,17 +339,12 @@ class _Tiers:
         total = self.number is not None and self.painter.spec.domains[self.number].links_bundled
         # the words are at the middle of a line, or on the outer side of a slanted one, where it ends
         straight = abs(x - top) < 1
-        at = (x, y - (_DROP / 2 if straight else 18))
+        at = (x, (y + line[0][1][1]) / 2 if straight else y - 18)
         self.painter.label(at, links, kind="down", total=total, left=not straight and x < top)
 
     def _hosts(self, view: ColumnView, block: Block | None) -> list[Host]:
         """Return the hosts of a block of a column, drawn or not; all of the column where it is left out."""
-        hosts = view.column.hosts
-        if block is None or self.number is not None:
-            return hosts
-        domains = {*block.numbers, *block.others}
-        racks = {host.rack for host in (hosts if block.whole or block.others else block.hosts)}
-        return [host for host in hosts if host.domain in domains and host.rack in racks]
+        return view.column.hosts if block is None else [*block.hosts, *block.others]
 
     def _caption(self, y: float, lines: list[str], ink: str) -> None:
         """Write at the left what a tier or a kind of link is."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from topology.base.errors import InputError
 from topology.base.files import write_whole
 from topology.base.reading import nearest
+from topology.cables import cables_csv
 from topology.cluster import Cluster
 from topology.exporters.scheduler import slurm_topology_yaml, topograph_model
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def write_topology(cluster: Cluster, path: Path, form: str | None = None) -> None:
-    """Write the topology of ``cluster`` in a format of ``EXPORT_FORMATS``, else as the graph that the suffix names.
+    """Write the topology of ``cluster`` in a format of ``EXPORT_FORMATS``, else as its suffix says.
 
     Raises
     ------
@@ -81,5 +82,5 @@ def _plain(data: dict[str, object]) -> dict[str, object]:
 
 
 EXPORT_FORMATS = {"slurm": slurm_topology_yaml, "topograph": topograph_model}
-GRAPH_SUFFIXES = {".graphml": graphml, ".json": node_link_json}
-"""Graph format by file suffix, unless a format is named."""
+GRAPH_SUFFIXES = {".graphml": graphml, ".json": node_link_json, ".csv": cables_csv}
+"""Format by file suffix, unless one is named: the graph, or the bill of cables."""

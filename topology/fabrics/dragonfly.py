@@ -64,9 +64,11 @@ class DragonflyFabric(CabledFabric):
         return row | {"local_links": self.local_links}
 
     def lay(self, hosts: Hosts) -> Laying:
-        """Lay the routers of all groups, full or not."""
+        """Lay the routers of all groups, full or not; of a single group those that have hosts."""
         laying, width = Laying(len(hosts.host)), self.leaves_per_pod
         groups = np.arange(-(-hosts.count // self.nodes_per_pod))
+        if len(groups) == 1:
+            width = -(-hosts.count // self.nodes_per_leaf)
         names = [f"f.g{group}.r{number}" for group in groups for number in range(width)]
         routers = laying.add("router", names, pod=np.repeat(groups, width)).reshape(len(groups), width)
         one, other = np.triu_indices(width, 1)

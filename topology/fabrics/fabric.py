@@ -132,8 +132,9 @@ class RawFabric(ScaleOutSpec):
 class CabledFabric(ScaleOutSpec, ABC):
     """A fabric that is cabled by rule, over pods of ``nodes_per_pod`` hosts, which share a set of leaves.
 
-    A leaf has the uplinks that its full set of hosts needs, over the oversubscription, whether or not it is full.
-    Hosts fill leaves, pods and groups in order.
+    A leaf has the ports for the uplinks of its full set of hosts, over the oversubscription, and as many cables as
+    the hosts that are there need (:func:`populated`); a router of a dragonfly has them all. Hosts fill leaves, pods
+    and groups in order.
     """
 
     nodes_per_pod: Count
@@ -174,8 +175,8 @@ class CabledFabric(ScaleOutSpec, ABC):
         """Return the leaf of each host, or where it has several, their set."""
         return np.arange(hosts.count) // self.nodes_per_leaf
 
-    def above(self, _leaves: int, _uplinks: int) -> Above:
-        """Return what spines of so many leaves with so many uplinks stand for that the graph does not have."""
+    def above(self, _leaves: int, _links: int) -> Above:
+        """Return what spines of so many leaves with so many uplinks together stand for beyond the graph."""
         return Above()
 
     def downlinks(self, gpus_per_node: int) -> int:
@@ -192,9 +193,19 @@ class CabledFabric(ScaleOutSpec, ABC):
         """
         return whole_uplinks(self.downlinks(gpus_per_node), self.oversubscription, self.switch, at)
 
-    def cable(self, laying: Laying, below: Ints, above: Ints, links: int, turns: Ints) -> None:
+    def cable(self, laying: Laying, below: Ints, above: Ints, links: Ints, turns: Ints) -> None:
         """Spread ``links`` from each switch evenly over those above it, ``[below, above]`` or the same for all."""
         laying.link([self.fabric], below[:, None], above, spread(links, above.shape[-1], turns))
+
+
+def populated(down: Ints, oversubscription: float, above: int, full: int) -> Ints:
+    """Return the uplinks that switches are cabled with, for the links that each has from below.
+
+    As many as those need, rounded up to the same number to each of ``above`` switches, at most ``full``.
+    """
+    each = np.maximum(np.ceil(down / oversubscription / above - 1e-9), 1)
+    uplinks: Ints = np.minimum(each * above, full).astype(np.int64)
+    return uplinks
 
 
 def largest_host(domains: Sequence[DomainSpec]) -> int:

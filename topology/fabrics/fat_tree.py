@@ -11,7 +11,7 @@ import numpy as np
 
 from topology.base.errors import InputError
 from topology.base.schema import Count, CountOrZero, MaybeCount, Positive, keyword_spec
-from topology.fabrics.fabric import CabledFabric, Hosts, check_pods, largest_host, whole_uplinks
+from topology.fabrics.fabric import CabledFabric, Hosts, check_pods, largest_host, populated, whole_uplinks
 from topology.fabrics.row import FabricRow, Sizing
 from topology.structures.domain import DomainSpec, check_even
 from topology.wiring import Laying
@@ -22,7 +22,7 @@ class FatTreeFabric(CabledFabric):
     """Three tiers (Al-Fares, Loukissas and Vahdat, SIGCOMM 2008).
 
     Every leaf of a pod is cabled evenly to every spine of its pod; spine i of every pod is cabled evenly to the
-    cores of group i and to no others. Uplinks are those of a full pod.
+    cores of group i and to no others.
 
     Attributes
     ----------
@@ -101,10 +101,14 @@ class FatTreeFabric(CabledFabric):
         leaves = laying.add("leaf", names, pod=pod)
         on = leaves[hosts.host // self.nodes_per_leaf]
         laying.link([self.fabric], np.arange(laying.gpus), on, self.nics_per_plane)
-        self.cable(laying, leaves, spines[pod], self.uplinks(hosts.largest), place)
+        down = np.bincount(hosts.host // self.nodes_per_leaf, minlength=len(leaves)) * self.nics_per_plane
+        up = populated(down, self.oversubscription, self.spines, self.uplinks(hosts.largest))
+        self.cable(laying, leaves, spines[pod], up, place)
         if self.cores:
             above = np.tile(cores.reshape(len(planes), len(group)), (len(pods), 1))
-            links = self.spine_uplinks(hosts.largest)
+            down = np.bincount(pod, up).repeat(self.spines) // self.spines
+            full = self.spine_uplinks(hosts.largest)
+            links = populated(down, self.core_oversubscription, self.cores, full)
             self.cable(laying, spines.reshape(-1), above, links, np.repeat(pods, len(planes)))
         return laying
 

@@ -37,8 +37,7 @@ class LeafSpineFabric(SpinePlanes):
         numbers = np.arange(-(-hosts.count // self.nodes_per_leaf))
         leaves = laying.add("leaf", [f"f.l{number}" for number in numbers], pod=numbers)
         on = leaves[hosts.host // self.nodes_per_leaf]
-        laying.link([self.fabric], np.arange(laying.gpus), on, self.nics_per_plane)
-        self.cable(laying, leaves, spines, self.uplinks(hosts.largest), numbers)
+        self.cable_planes(laying, leaves, spines, on, self.uplinks(hosts.largest))
         return laying
 
 

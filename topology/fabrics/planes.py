@@ -9,7 +9,7 @@ import numpy as np
 
 from topology.base.errors import InputError
 from topology.base.schema import Count, keyword_spec
-from topology.fabrics.fabric import PORTS, Above, CabledFabric
+from topology.fabrics.fabric import PORTS, Above, CabledFabric, populated
 from topology.wiring import Ints, Laying
 
 
@@ -51,10 +51,17 @@ class SpinePlanes(CabledFabric):
         planes = np.arange(self.spines)
         return laying.add("spine", [f"f.s{plane}" for plane in planes], plane=planes)
 
-    def above(self, leaves: int, uplinks: int) -> Above:
+    def cable_planes(self, laying: Laying, leaves: Ints, spines: Ints, on: Ints, full: int) -> None:
+        """Lay the links of each GPU to the leaf it is ``on``, and from ``leaves`` to spines, at most ``full``."""
+        laying.link([self.fabric], np.arange(laying.gpus), on, self.nics_per_plane)
+        down = np.bincount(on - leaves[0], minlength=len(leaves)) * self.nics_per_plane
+        links = populated(down, self.oversubscription, self.spines, full)
+        self.cable(laying, leaves, spines, links, np.arange(len(leaves)))
+
+    def above(self, leaves: int, links: int) -> Above:
         """Return the switches that planes stand for; as in the graph where the ports of a switch are not known."""
-        ports, links = PORTS.get(self.fabric.link_bytes_per_s.value), leaves * uplinks
-        if ports is None or leaves * ceil(uplinks / self.spines) <= ports:
+        ports = PORTS.get(self.fabric.link_bytes_per_s.value)
+        if ports is None or links <= ports * self.spines:
             return Above()
         # a tier of cores multiplies the leaves in reach by half the ports; only the top one has no uplinks
         reach, cores = ports, 0

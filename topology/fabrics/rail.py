@@ -72,8 +72,7 @@ class RailFabric(SpinePlanes):
         names = [f"f.p{pod}.l{rail}" for pod, rail in zip(pods.tolist(), rails.tolist(), strict=True)]
         leaves = laying.add("leaf", names, pod=pods, rail=rails)
         spines = self.add_planes(laying)
-        laying.link([self.fabric], np.arange(laying.gpus), leaves[place[which]], self.nics_per_plane)
-        self.cable(laying, leaves, spines, self.uplinks(1), np.arange(len(leaves)))
+        self.cable_planes(laying, leaves, spines, leaves[place[which]], self.uplinks(1))
         return laying
 
 

@@ -211,13 +211,14 @@ def part_sizes(gpus: int, node: int) -> tuple[int, ...]:
     return (below,) if below == gpus else (below, min(below + step, node) if gpus < node else below + step)
 
 
-def spread(links: int, switches: int, turns: Ints) -> Ints:
-    """Spread ``links`` over ``switches`` as evenly as whole links allow, ``[turns, switches]``.
+def spread(links: int | Ints, switches: int, turns: Ints) -> Ints:
+    """Spread ``links``, of all turns or of each, over ``switches`` as evenly as whole links allow.
 
-    The number of a turn moves the odd links round.
+    Returns ``[turns, switches]``; the number of a turn moves the odd links round.
     """
-    each, odd = divmod(links, switches)
-    return each + ((np.arange(switches) - turns[:, None] * odd) % switches < odd)
+    each, odd = np.divmod(np.reshape(links, (-1, 1)), switches)
+    spread_out: Ints = each + ((np.arange(switches) - turns[:, None] * odd) % switches < odd)
+    return spread_out
 
 
 def check_even(uplinks: int, above: int, what: str, others: str, at: str = "") -> None:

@@ -475,7 +475,7 @@ def pairs(cell: str, nics: int = 0) -> str:
 
 
 OWN: dict[str, Any] = {
-    "gpu": "h100-nvl",
+    "gpu": "a-card",
     "hbm": "94 GB",
     "fabrics": ("nvlink4",),
     "pcie": "64 GB/s",
@@ -493,6 +493,13 @@ def test_pairs_of_pcie_gpus_are_kept_and_joined_over_pcie(take: Any, links: int)
     }
     assert imported.spec.faults == ()
     assert "t.txt: 4 groups of GPUs are connected only by PCIe: GPU0, GPU1; " in imported.anomalies[0]
+
+
+def test_pairs_of_the_catalog_have_the_links_of_a_pair(take: Any) -> None:
+    imported = take({"t.txt": pairs("NV12")}, gpu="h100-nvl", pcie="64 GB/s", socket_link="100 GB/s")
+    assert rates(imported)["gpu", "gpu", 300.0] == 4
+    with pytest.raises(InputError, match="have 18 scale-up links, but h100-nvl has 12"):
+        take({"t.txt": pairs("NV18")}, gpu="h100-nvl", pcie="64 GB/s", socket_link="100 GB/s")
 
 
 def test_pairs_on_a_tree_keep_their_nics(take: Any) -> None:

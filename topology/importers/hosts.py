@@ -90,7 +90,8 @@ def checked_host(node: NodeFound, host: str, answers: Answers) -> NodeFound:
     if known := _comparable(answers) if count else []:
         to_peers = any(a in per and b in per for a, b, _ in node.links)
         meshes = [domain for domain in known if isinstance(domain, MeshDomain)]
-        can = [mesh.links_per_neighbour * (len(fitted) - 1) if to_peers else 0 for mesh in meshes]
+        peers = max(map(len, node.groups)) - 1 if to_peers else 0
+        can = [mesh.links_per_neighbour * peers for mesh in meshes]
         counted = [domain for domain in known if domain.structure != "mesh" and not domain.links_bundled]
         can += [domain.links_per_gpu for domain in counted]
         if can and count not in can:

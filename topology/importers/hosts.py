@@ -10,7 +10,7 @@ from topology.base.errors import InputError, input_name
 from topology.base.units import format_quantity
 from topology.importers.answers import Answers
 from topology.importers.draft import Draft
-from topology.importers.found import NodeFound, commonest, links_of, listed
+from topology.importers.found import NodeFound, commonest, groups_of, links_of, listed
 from topology.spec import FabricSpec
 from topology.structures.domain import DomainSpec
 from topology.structures.mesh import MeshDomain
@@ -90,7 +90,8 @@ def checked_host(node: NodeFound, host: str, answers: Answers) -> NodeFound:
     if known := _comparable(answers) if count else []:
         to_peers = any(a in per and b in per for a, b, _ in node.links)
         meshes = [domain for domain in known if isinstance(domain, MeshDomain)]
-        peers = max(map(len, node.groups)) - 1 if to_peers else 0
+        joins = ((a, b) for a, b, _ in (*node.links, *node.down))
+        peers = max(map(len, groups_of(node.gpus, joins))) - 1 if to_peers else 0
         can = [mesh.links_per_neighbour * peers for mesh in meshes]
         counted = [domain for domain in known if domain.structure != "mesh" and not domain.links_bundled]
         can += [domain.links_per_gpu for domain in counted]

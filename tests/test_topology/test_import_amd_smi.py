@@ -246,3 +246,21 @@ def test_the_json_in_an_object(key: str, tmp_path: Path) -> None:
     (tmp_path / "node.json").write_text(f'{{"{key}": {JSON}}}')
     imported = import_files([str(tmp_path / "node.json")], ImportOptions(gpu="mi300x"))
     assert imported.spec.domains == (load_domain("mi300x"),)
+
+
+def test_pairs_of_an_mi250x_host_are_said_to_be_of_several_links(tmp_path: Path) -> None:
+    near = {0: (1, 2, 6), 1: (3, 7), 2: (3, 4), 3: (5,), 4: (5, 6), 5: (7,), 6: (7,)}
+    direct = {frozenset((a, b)) for a, others in near.items() for b in others}
+    rows = [
+        [f"GPU{a}", *("0" if a == b else "15" if frozenset((a, b)) in direct else "30" for b in range(8))]
+        for a in range(8)
+    ]
+    names = [f"GPU{i}" for i in range(8)]
+    weights = "\n".join(["WEIGHT TABLE:", *("  ".join(row) for row in [["", *names], *rows])]) + "\n\n"
+    (tmp_path / "t.txt").write_text(weights + table("LINK TYPE TABLE:", "XGMI", names))
+    imported = import_files([str(tmp_path / "t.txt")], ImportOptions(gpu="mi250x"))
+    assert imported.spec.raw is not None
+    assert len(imported.spec.raw.links) == 12
+    assert any(
+        "3 direct links, one to each GPU" in line and "mi250x has 6" in line for line in imported.anomalies
+    )

@@ -93,10 +93,19 @@ def checked_host(node: NodeFound, host: str, answers: Answers) -> NodeFound:
         joins = ((a, b) for a, b, _ in (*node.links, *node.down))
         peers = max(map(len, groups_of(node.gpus, joins))) - 1 if to_peers else 0
         can = [mesh.links_per_neighbour * peers for mesh in meshes]
-        counted = [domain for domain in known if domain.structure != "mesh" and not domain.links_bundled]
+        bundles = ("mesh", "nested")  # of whose links files may name the pairs alone
+        counted = [domain for domain in known if domain.structure not in bundles and not domain.links_bundled]
         can += [domain.links_per_gpu for domain in counted]
         if can and count not in can:
             _refuse_links(node.place, f"{count} scale-up links", f"{can[0]}", answers)
+        if fewer := next(
+            (one for one in known if one.structure == "nested" and one.links_per_gpu > count), None
+        ):
+            answers.say(
+                "irregular",
+                f"{node.place}: a GPU has {count} direct links, one to each GPU, as the file has pairs alone; "
+                f"{fewer.part} has {fewer.links_per_gpu}: several join some pairs.",
+            )
     if node.link_rate is not None and answers.inner is None:
         check_rate(node.place, max(fitted) * node.link_rate.value, answers)
     usual = commonest(per.values())

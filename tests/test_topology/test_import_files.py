@@ -502,6 +502,15 @@ def test_pairs_of_the_catalog_have_the_links_of_a_pair(take: Any) -> None:
         take({"t.txt": pairs("NV18")}, gpu="h100-nvl", pcie="64 GB/s", socket_link="100 GB/s")
 
 
+def test_bridges_between_cards_that_the_catalog_joins_by_pcie(take: Any) -> None:
+    options: dict[str, Any] = {"gpu": "a100-pcie", "pcie": "31.5 GB/s", "socket_link": "40 GB/s"}
+    with pytest.raises(InputError, match="rate of a scale-up link: give `fabric` NAME"):
+        take({"t.txt": pairs("NV12")}, **options)
+    imported = take({"t.txt": pairs("NV12")}, **options, fabrics=("nvlink3",))
+    assert rates(imported)["gpu", "gpu", 300.0] == 4
+    assert len(imported.anomalies) == 1, "the groups, and nothing of the rates"
+
+
 def test_pairs_on_a_tree_keep_their_nics(take: Any) -> None:
     files = {"t.txt": pairs("NV12", nics=2), "t.conf": TREE}
     imported = take(files, **OWN, nic="400 Gb/s", oversubscription=1.0)

@@ -50,7 +50,8 @@ def check_links(domain: DomainSpec, where: str) -> None:
     known = _published(domain.gpu)
     for fabric in dict.fromkeys(domain.fabrics):
         rate = fabric.link_bytes_per_s.value
-        wrong = _against_catalog(rate, links, total, known) if known else _against_kind(rate, fabric.kind)
+        alike = _of_kind(known, fabric.kind)
+        wrong = _against_catalog(rate, links, total, alike) if alike else _against_kind(rate, fabric.kind)
         _refuse(f"{where}: link", fabric.link_bytes_per_s, wrong)
 
 
@@ -106,7 +107,7 @@ def check_raw_links(raw: RawTopology, where: str) -> None:
         rate, kind = link.fabric.link_bytes_per_s.value, link.fabric.kind
         ends = [end for end in link.between if end in gpus and published[gpus[end].name]]
         own = ends[0] if ends and all(end in up for end in link.between) else ""
-        known = published[gpus[own].name] if own else []
+        known = _of_kind(published[gpus[own].name], kind) if own else []
         # links that are alike in all that is looked at are looked at once
         of_nic = sum(end in leaves for end in link.between) == 1
         alike = (rate, kind, of_nic, link.fabric.latency_s.value, links.get(own), totals.get(own), *known)
@@ -117,7 +118,7 @@ def check_raw_links(raw: RawTopology, where: str) -> None:
         _check_latency(link.fabric.latency_s, f"{place}: latency", scale_up=bool(own))
         wrong = _too_fast_for_a_nic(rate) if of_nic else ""
         wrong = wrong or (
-            _against_catalog(rate, links[own], totals[own], known) if own else _against_kind(rate, kind)
+            _against_catalog(rate, links[own], totals[own], known) if known else _against_kind(rate, kind)
         )
         _refuse(place, link.fabric.link_bytes_per_s, wrong)
 
@@ -191,6 +192,11 @@ def check_sparsity(own: Mapping[str, Figure], where: str) -> None:
 def _published(gpu: GpuSpec) -> list[DomainSpec]:
     """Return the domains of the catalog that have this GPU and a rate."""
     return [domain for domain in systems_of(gpu.name) if domain.scale_up_bytes_per_s > 0]
+
+
+def _of_kind(domains: Sequence[DomainSpec], kind: str) -> list[DomainSpec]:
+    """Return those joined by PCIe where links of ``kind`` are, else the others: cards also meet over bridges."""
+    return [domain for domain in domains if (domain.fabric.kind == "pcie") == (kind == "pcie")]
 
 
 def _against_catalog(rate: float, links: int, total: float, known: Sequence[DomainSpec]) -> str:

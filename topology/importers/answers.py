@@ -49,6 +49,10 @@ class Remark(NamedTuple):
     text: str
 
 
+def _over_pcie(domain: DomainSpec) -> bool:
+    return domain.fabric.kind == "pcie"
+
+
 class Answers:
     """The parts that the user named, the figures that no file has, and what is said of them.
 
@@ -73,8 +77,10 @@ class Answers:
         self.several = len(found) > 1
         self.remarks: dict[Remark, None] = {}
         self._asked: dict[str, str] = {}
-        rates = (file.link_rate for file in found if isinstance(file, NodeFound))
-        self._link_rate = commonest(rate for rate in rates if rate is not None)
+        nodes = [file for file in found if isinstance(file, NodeFound)]
+        self._link_rate = commonest(node.link_rate for node in nodes if node.link_rate is not None)
+        # bridges or a board join these GPUs: hosts of the catalog where PCIe alone does are others
+        self._linked = any(node.links and node.link_kind != "pcie" for node in nodes)
         self.infiniband = any(isinstance(file, FabricFound) and file.infiniband for file in found)
         fabrics = [load_fabric(fabric_called(name)) for name in options.fabrics]
         self.inner = next((fabric for fabric in fabrics if fabric.kind not in _SCALE_OUT), None)
@@ -136,6 +142,8 @@ class Answers:
             self.options = replace(self.options, gpu=text)
         self.named = text is not None
         self.gpu, self.name = self._named(text) if text is not None else (_gpu("unknown"), None)
+        if self.name is not None and self._linked and _over_pcie(load_domain(self.name)):
+            self.name = None
         self.system = self.design = None
         if text is None:
             among = f" ({_and(name.words for name in names)})" if names else ""
@@ -177,7 +185,9 @@ class Answers:
     @property
     def systems(self) -> tuple[DomainSpec, ...]:
         """The systems of the catalog that its GPUs can be in: the named one alone, else all that have them."""
-        return (load_domain(self.name),) if self.name else systems_of(self.gpu.name)
+        if self.name:
+            return (load_domain(self.name),)
+        return tuple(one for one in systems_of(self.gpu.name) if not (self._linked and _over_pcie(one)))
 
     @property
     def system_names(self) -> str:

@@ -128,7 +128,9 @@ class Ramp:
 
     def fill(self, value: float) -> str:
         """Return the colour of ``value``."""
-        return _mix(round(self.fraction(value) * _SHADES) / _SHADES)
+        fraction = round(self.fraction(value) * _SHADES) / _SHADES
+        parts = (round(a + (b - a) * fraction) for a, b in zip(_LIGHT, _DARK, strict=True))
+        return "#" + "".join(f"{part:02x}" for part in parts)
 
     def ink(self, value: float) -> str:
         """Return the colour of text on top of ``fill(value)``."""
@@ -136,10 +138,8 @@ class Ramp:
 
     def steps(self) -> list[float]:
         """Return the values that a legend names."""
-        if self.most <= self.least:
-            return [self.least]
         span = self.most - self.least
-        return [self.least + span * i / (_STEPS - 1) for i in range(_STEPS)]
+        return [self.least + span * i / (_STEPS - 1) for i in range(_STEPS if span > 0 else 1)]
 
     def legend(self, words: str) -> tuple[str, int]:
         """Return the legend of the colours as a table, and its width; ``words``: what the values are."""
@@ -147,18 +147,13 @@ class Ramp:
         return legend(swatches, words)
 
 
-def _mix(fraction: float) -> str:
-    """Mix the two ends of the ramp."""
-    parts = (round(a + (b - a) * fraction) for a, b in zip(_LIGHT, _DARK, strict=True))
-    return "#" + "".join(f"{part:02x}" for part in parts)
-
-
 # One hue, light to dark; the lightest still shows as a line on white.
 _BUSY_STEPS = ("#b3cde3", "#7fa8d1", "#4f81bd", "#2a5a9b", "#0b2f66")
-_LEGEND = (
+USAGE_KEY = (
     "of the busiest link's time, in the busier direction;",
     "wider lines are busier; red: the busiest links",
 )
+"""What the shares are of, in lines below the legend: beside it they would widen the picture."""
 _LEAST_WIDTH, _MOST_WIDTH = 1.0, 6.0
 
 
@@ -183,9 +178,7 @@ class Usage:
     """Colours and widths of links by how busy they are, the busier direction of each."""
 
     def __init__(self, cluster: Cluster, overlay: TrafficOverlay) -> None:
-        self._graph = cluster.graph
-        self._loads, self._title, self._fair_s = overlay.loads, overlay.title, overlay.fair_s
-        self._reached = overlay.reached
+        self._graph, self._overlay = cluster.graph, overlay
         self._shares = overlay.loads.shares()
         self.bottleneck: tuple[str, ...] = overlay.loads.bottleneck.ends if len(overlay.loads.busiest) else ()
         self._drawn = False
@@ -230,15 +223,17 @@ class Usage:
 
     def subtitles(self) -> list[str]:
         """Return the lines about the traffic: what it is, how long it takes, and what bounds it."""
-        loads = self._loads
+        loads, fair_s = self._overlay.loads, self._overlay.fair_s
         seconds = format_quantity(loads.bound_s, "s", 3)
         moved = format_quantity(loads.total_bytes, "byte", 3)
         takes = f"takes at least {seconds} (busiest link)"
-        if self._fair_s is not None:
-            takes = f"takes {format_quantity(self._fair_s, 's', 3)} (max-min fair), at least {seconds} (busiest link)"
-        lines = [f"Traffic: {self._title}, {moved} in all; {takes}"]
-        if self._reached:
-            lines.append(f"That is at line rate; {self._reached}")
+        if fair_s is not None:
+            takes = (
+                f"takes {format_quantity(fair_s, 's', 3)} (max-min fair), at least {seconds} (busiest link)"
+            )
+        lines = [f"Traffic: {self._overlay.title}, {moved} in all; {takes}"]
+        if self._overlay.reached:
+            lines.append(f"That is at line rate; {self._overlay.reached}")
         if len(loads.busiest):
             link, others = loads.bottleneck, len(loads.busiest) - 1
             moved = format_quantity(link.load_bytes, "byte", 3)
@@ -256,11 +251,6 @@ class Usage:
             for low, colour in zip(range(0, 100, wide), _BUSY_STEPS, strict=True)
         ]
         return legend([("idle", _NONE, palette.INK), *swatches])
-
-    @property
-    def key(self) -> list[str]:
-        """What the shares are of, in lines below the legend: beside it they would widen the picture."""
-        return list(_LEGEND)
 
 
 _MOST_NAMED = 4
@@ -346,8 +336,7 @@ class Marks:
             ("Broken links", [f"{a} - {b}" for a, b in self._alone], "link"),
             ("Degraded links", slow, "link"),
         ):
-            more = (
-                f" and {plural(len(names) - _MOST_NAMED, f'more {word}')}" if len(names) > _MOST_NAMED else ""
-            )
+            rest = len(names) - _MOST_NAMED
+            more = f" and {plural(rest, f'more {word}')}" if rest > 0 else ""
             lines += [f"{what}: {', '.join(names[:_MOST_NAMED])}{more}"] if names else []
         return lines

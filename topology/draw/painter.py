@@ -15,7 +15,7 @@ from topology.draw import palette
 from topology.draw.canvas import TEXT_POINTS, Canvas, Line, Point, Sheet, cell, named, text_width, wrapped
 from topology.draw.captions import broken_lines, noun, rate_text
 from topology.draw.fold import Fold, Host, Links, Shape, Switch
-from topology.draw.overlay import THROTTLED, Marks, Overlay, Ramp, TrafficOverlay, Usage, percent
+from topology.draw.overlay import THROTTLED, USAGE_KEY, Marks, Overlay, Ramp, TrafficOverlay, Usage, percent
 
 _LABEL_CHARACTERS = 4
 _LEGEND_HEIGHT = 20
@@ -38,7 +38,7 @@ class Painter:
         self.fold = Fold(cluster)
         self.marks = Marks(cluster, self.fold)
         self.overlay = overlay
-        self.usage = Usage(cluster, traffic) if traffic is not None else None
+        self.usage = None if traffic is None else Usage(cluster, traffic)
         self.plain = overlay is None and traffic is None
         self.opened: int | None = None
         self.detail = 0
@@ -266,9 +266,10 @@ class Painter:
     def add_tags(self, sheet: Sheet, places: Sequence[Place], before: Sequence[str] = ()) -> None:
         """Add a row that names the tag of each run of GPUs, after the cells ``before``, unless all have one tag."""
         if len(self.tags(places)) > 1:
-            runs = [list(run) for _, run in groupby(places, key=lambda place: self.same_tag([place]))]
-            look = {"height": 12}
-            sheet.add([*before, *(cell(self.tag(run), colspan=len(run), **look) for run in runs)], 12)
+            runs = [
+                (tag, len(list(run))) for tag, run in groupby(places, key=lambda place: self.tag([place]))
+            ]
+            sheet.add([*before, *(cell(tag, colspan=wide, height=12) for tag, wide in runs)], 12)
 
     def nic(self, rail: int) -> str:
         """Return what the NICs of a GPU are called, or its rail where the graph has the NICs or there are none."""
@@ -291,7 +292,7 @@ class Painter:
             for part in [line] if width is None else wrapped(line, width):
                 sheet.line(part, 12, colspan=columns, ink=ink)
 
-    def draw_cables(self, at: Point) -> float:
+    def _draw_cables(self, at: Point) -> float:
         """Draw the bill of cables of what is drawn, its top left corner at ``at``; return where it ends."""
         x, y = at
         number = self.opened if len(self.spec.domains) > 1 else None
@@ -301,17 +302,16 @@ class Painter:
         wide = [max(text_width(row[i], bold=True) for row in rows) + 12 for i in range(len(TITLES))]
         sheet = Sheet(sum(wide) + len(wide) + 3, palette.QUIET)
         look = {"height": 14, "align": "left"}
-        for n, row in enumerate(rows):
-            shade = {"bgcolor": "#ececec", "bold": True} if n == 0 else {}
-            sheet.add(
-                [cell(f" {text}", width=w, **look, **shade) for text, w in zip(row, wide, strict=True)], 14
-            )
+        shade: dict[str, object] = {"bgcolor": "#ececec", "bold": True}
+        for row in rows:
+            sheet.add([cell(f" {t}", width=w, **look, **shade) for t, w in zip(row, wide, strict=True)], 14)
+            shade = {}
         self.canvas.sheet("cables", (x, y), sheet)
         return y + sheet.height + 12
 
     def draw_legend(self, at: Point) -> None:
         """Draw the cables, and what the colours and tags mean, the top left corner at ``at``."""
-        x, y = at[0], self.draw_cables(at)
+        x, y = at[0], self._draw_cables(at)
         html, width = "", 0
         if self.usage is not None:
             html, width = self.usage.legend()
@@ -324,6 +324,6 @@ class Painter:
         if self.overlay is not None and self.detail < len(self.overlay.cells):
             key.insert(0, f"In cells: {self.overlay.cells[self.detail]}")
         if self.usage is not None:
-            key = self.usage.key
+            key = list(USAGE_KEY)
         if key:
             self.canvas.note("key", (x, y), key, points=TEXT_POINTS)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from topology.base.units import plural
-from topology.draw.canvas import text_width
+from topology.draw.canvas import Sheet, text_width
 from topology.draw.captions import kind_title
 from topology.draw.fold import Group, Host, Pod, Shape, Switch
 from topology.draw.painter import Painter
@@ -60,13 +60,53 @@ class Block:
 
 
 @dataclass
+class BlockTable:
+    """The table of a block of GPUs, or of what is left out, with the ``hosts`` that it stands for."""
+
+    sheet: Sheet
+    hosts: Sequence[Host]
+    by_rail: bool = False
+    header: int = 0
+    columns: int = 0
+    cell_width: int = 0
+
+    def rail_x(self, rail: int) -> float:
+        """Return how far from its left edge the middle of the column of a rail is."""
+        return 3 + self.header + rail * (self.cell_width + 1) + self.cell_width / 2
+
+
+@dataclass
 class Column:
-    """One column of the picture: a pod drawn open, or pods left out, all the same as one that is drawn or not."""
+    """One column of the picture: a pod drawn open, or pods left out, all the same as one that is drawn or not.
+
+    Its tables and their sizes are known once it is measured: ``head`` is that of the leaves, ``leaf_x`` how far from
+    its middle each leaf is, ``x`` its left edge.
+    """
 
     pods: list[Pod]
     blocks: list[Block] = field(default_factory=list)
     same: bool = False
     more_domains: bool = True
+    head: Sheet | None = None
+    tables: list[BlockTable] = field(default_factory=list)
+    width: float = 0.0
+    leaf_x: Mapping[str, float] = field(default_factory=dict)
+    x: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Name of its box of leaves."""
+        return f"{'pod' if self.blocks else 'more'}{self.pods[0].number}"
+
+    @property
+    def centre(self) -> float:
+        """Where its middle is."""
+        return self.x + self.width / 2
+
+    @property
+    def height(self) -> float:
+        """Height of the highest block."""
+        return max(table.sheet.height for table in self.tables)
 
     @property
     def hosts(self) -> list[Host]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from topology.base.units import plural
 from topology.draw import palette
 from topology.draw.canvas import TEXT_POINTS, Sheet, cell, fitting, named, text_width, wrapped
 from topology.draw.captions import common_head, ids_text, ranges, scale_up_words
-from topology.draw.choose import Block, Column, header_width, row_header
+from topology.draw.choose import Block, BlockTable, Column, header_width, row_header
 from topology.draw.fold import Pod, Switch
 from topology.draw.overlay import percent
 from topology.draw.painter import Painter
@@ -19,57 +18,17 @@ GAP = 12
 _PLACEHOLDER, _LONGEST_ROW, _MOST_CELLS = 200, 16, 32
 
 
-@dataclass
-class BlockView:
-    """One block of GPUs as a table; without a block, words about what is left out."""
-
-    block: Block | None
-    sheet: Sheet
-    by_rail: bool = False
-    header: int = _LONGEST_ROW
-    columns: int = 0
-    cell_width: int = 0
-
-    def rail_x(self, rail: int) -> float:
-        """Return how far from its left edge the middle of the column of a rail is."""
-        return 3 + self.header + rail * (self.cell_width + 1) + self.cell_width / 2
-
-
-@dataclass
-class ColumnView:
-    """One column with its tables and their sizes; ``leaf_x`` counts from its middle, ``x`` is set when known."""
-
-    column: Column
-    name: str
-    head: Sheet | None
-    blocks: list[BlockView]
-    width: float
-    leaf_x: Mapping[str, float] = field(default_factory=dict)
-    x: float = 0.0
-
-    @property
-    def centre(self) -> float:
-        """Where its middle is."""
-        return self.x + self.width / 2
-
-    @property
-    def height(self) -> float:
-        """Height of the highest block."""
-        return max(view.sheet.height for view in self.blocks)
-
-
-def measure(painter: Painter, column: Column, cell_width: int) -> ColumnView:
+def measure(painter: Painter, column: Column, cell_width: int) -> None:
     """Make the tables of a column."""
     pod = column.pods[0]
     if not column.blocks:
-        return _placeholder(painter, column)
-    blocks = [_block(painter, pod, block, cell_width) for block in column.blocks]
-    inner = sum(view.sheet.width + GAP for view in blocks) - GAP
-    name = f"pod{pod.number}"
-    if not pod.leaves and painter.opened is not None:  # right under the chips of the domain
-        return ColumnView(column, name, None, blocks, inner)
-    head, leaf_x = _leaf_box(painter, pod.leaves, inner, blocks, cell_width)
-    return ColumnView(column, name, head, blocks, max(inner, head.width), leaf_x)
+        _leave_out(painter, column)
+        return
+    column.tables = [_block(painter, pod, block, cell_width) for block in column.blocks]
+    column.width = sum(table.sheet.width + GAP for table in column.tables) - GAP
+    if pod.leaves or painter.opened is None:  # else right under the chips of the domain
+        column.head, column.leaf_x = _leaf_box(painter, pod.leaves, column, cell_width)
+        column.width = max(column.width, column.head.width)
 
 
 def planes_of(leaves: Sequence[Switch]) -> list[list[Switch]]:
@@ -85,12 +44,13 @@ def planes_of(leaves: Sequence[Switch]) -> list[list[Switch]]:
 
 
 def _leaf_box(
-    painter: Painter, leaves: Sequence[Switch], inner: float, blocks: Sequence[BlockView], cell_width: int
+    painter: Painter, leaves: Sequence[Switch], column: Column, cell_width: int
 ) -> tuple[Sheet, dict[str, float]]:
-    """Return the table of the leaves of a pod, and how far from its middle each leaf is.
+    """Return the table of the leaves over a column, and how far from its middle each leaf is.
 
-    ``inner`` is the width of the ``blocks`` below; under one block by rails each leaf is over its rail.
+    Over one block by rails each leaf is over its rail.
     """
+    inner, blocks = column.width, column.tables
     if not leaves:
         sheet = Sheet(inner, palette.QUIET)
         sheet.line("no link to the fabric", 14, width=round(inner) - 4, ink=palette.FAULT)
@@ -140,7 +100,7 @@ def _leaf_box(
     return sheet, {leaf.id: 2 + each * (i % span + 0.5) - wide / 2 for i, leaf in enumerate(leaves)}
 
 
-def _rail_row(painter: Painter, leaves: Sequence[Switch], below: BlockView, planes: int) -> list[str]:
+def _rail_row(painter: Painter, leaves: Sequence[Switch], below: BlockTable, planes: int) -> list[str]:
     """Return a cell for the leaf of each rail, red where a rail has none; before them, which plane of several."""
     by_rail = {leaf.rail: leaf for leaf in leaves}
     name = common_head([leaf.id for leaf in leaves]).partition(".")[0] if planes > 1 else ""
@@ -184,7 +144,7 @@ def _words(leaves: Sequence[Switch]) -> tuple[str, str]:
     return word, f"{several} {' and '.join(heads)}" if all(heads) else ids_text(every) if every else ""
 
 
-def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockView:
+def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockTable:
     """Return the grid of one block: its rails above, its scale-up band below if all domains are drawn."""
     columns = min(block.columns, _LONGEST_ROW)
     shared = painter.same_tag(i for host in block.hosts for i in host.gpus)
@@ -231,7 +191,7 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
         painter.add_faults(sheet, names, span, 2, width=wide - 8)
     for line, fill, ink in band:
         sheet.line(line, 13, colspan=span, bgcolor=fill, ink=ink)
-    return BlockView(block, sheet, by_rail, header, columns, cell_width)
+    return BlockTable(sheet, [*block.hosts, *block.others], by_rail, header, columns, cell_width)
 
 
 def _named_block(block: Block) -> dict[str, object]:
@@ -266,8 +226,8 @@ def _band(painter: Painter, block: Block) -> list[tuple[str, str, str]]:
     return lines
 
 
-def _placeholder(painter: Painter, column: Column) -> ColumnView:
-    """Return dashed tables for what is not drawn open: how many, which, how many GPUs."""
+def _leave_out(painter: Painter, column: Column) -> None:
+    """Make dashed tables for what is not drawn open: how many, which, how many GPUs."""
     hosts, leaves, pods = column.hosts, column.leaves, len(column.pods)
     domains = sorted({host.domain for host in hosts})
     spread = column.more_domains and len(domains) < pods
@@ -283,10 +243,9 @@ def _placeholder(painter: Painter, column: Column) -> ColumnView:
     if not hosts and len(leaves) > 1:
         above = f"{above}: {ids_text([leaf.id for leaf in leaves])}"
     wide = max(_PLACEHOLDER, *(text_width(line, TEXT_POINTS, bold=True) + 14 for line in [above, *lines]))
-    head: Sheet | None = None
     if leaves or painter.opened is None:
-        head = Sheet(wide, palette.QUIET, dashed=True)
-        head.line(above, 20, width=wide - 4)
+        column.head = Sheet(wide, palette.QUIET, dashed=True)
+        column.head.line(above, 20, width=wide - 4)
     body = Sheet(wide, palette.NVLINK, dashed=True)
     body.line("", 6)
     for i, line in enumerate(lines):
@@ -295,4 +254,4 @@ def _placeholder(painter: Painter, column: Column) -> ColumnView:
     ids += [name for host in hosts for name in host.broken]
     painter.add_faults(body, [*ids, *painter.fold.chip_ids(domains)], 1, 2, width=wide - 8)
     body.line("", 6)
-    return ColumnView(column, f"more{column.pods[0].number}", head, [BlockView(None, body)], wide)
+    column.tables, column.width = [BlockTable(body, hosts)], wide

@@ -187,6 +187,18 @@ def _node(name: str, at: Point, size: Point, html: str) -> str:
     return f'  "{safe(name)}" [pos="{x:.2f},{y:.2f}", {sized}shape="plain", label=<{html}>];'
 
 
+def in_lines(sizes: Sequence[Point], apart: Point, margin: float = 0.0) -> list[Point]:
+    """Return the top left corners of boxes side by side, in lines that fit a drawing; ``apart`` is between them."""
+    corners: list[Point] = []
+    x, y, tall = margin, 0.0, 0.0
+    for wide, high in sizes:
+        if x > margin and x + wide + margin > MOST_WIDE:
+            x, y, tall = margin, y + tall + apart[1], 0.0
+        corners.append((x, y))
+        x, tall = x + wide + apart[0], max(tall, high)
+    return corners
+
+
 @dataclass
 class Sheet:
     """A bordered table of rows of cells with one point between them; ``width`` and ``height`` in points."""

@@ -16,6 +16,7 @@ from topology.draw.canvas import TEXT_POINTS, Canvas, Line, Point, Sheet, cell, 
 from topology.draw.captions import broken_lines, noun, rate_text
 from topology.draw.fold import Fold, Host, Links, Shape, Switch
 from topology.draw.overlay import THROTTLED, USAGE_KEY, Marks, Overlay, Ramp, TrafficOverlay, Usage, percent
+from topology.structures.domain import DomainSpec
 
 _LABEL_CHARACTERS = 4
 _LEGEND_HEIGHT = 20
@@ -23,6 +24,12 @@ Place = int | str
 """A GPU: its number, or the id of one that is out of service."""
 Ends = tuple[str, str]
 Thing = TypeVar("Thing")
+
+
+def gpus_as_built(domain: DomainSpec, number: int) -> list[str]:
+    """Return the ids of all GPUs of domain ``number``, also of hosts that have no working one."""
+    each = domain.gpus_per_node
+    return [f"d{number}.n{gpu // each}.g{gpu % each}" for gpu in range(domain.gpus)]
 
 
 class Painter:

@@ -34,6 +34,11 @@ def ranges(numbers: Sequence[int], head: str = "d") -> str:
     return ", ".join(texts[:_MOST_RANGES]) + (", ..." if more > 0 else "")
 
 
+def span(texts: Iterable[str]) -> str:
+    """Return "4 to 32" for the two ends of a range, or the one text that both are."""
+    return " to ".join(dict.fromkeys(texts))
+
+
 def common_head(names: Sequence[str]) -> str:
     """Return what ids of ours have in common before their last dot ("f.p0"), or nothing."""
     heads = {name.rpartition(".")[0] for name in names}
@@ -42,7 +47,7 @@ def common_head(names: Sequence[str]) -> str:
 
 def ids_text(names: Sequence[str]) -> str:
     """Return "f.s0 to f.s8", or the one name."""
-    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+    return span([names[0], names[-1]])
 
 
 def broken_lines(text: str) -> list[str]:
@@ -98,10 +103,13 @@ def physical_line(cluster: Cluster) -> str:
         parts.append(f"{watts} {limits.power.scope} ({limits.power.evidence.label})")
     cables = [(limits.copper_links, "copper link"), (limits.optical_links, "optical link")]
     counted = [plural(count, word) for count, word in cables if count]
-    counted = [f"{' and '.join(counted)} outside hosts"] if counted else []
+    if counted:
+        parts.append(f"{' and '.join(counted)} outside hosts")
     if not all(one.counted for one in limits.cabling):
-        counted.append("scale-up cables not published")
-    return f"Physical: {', '.join([*parts, *(counted or ['no cables between hosts'])])}"
+        parts.append("scale-up cables not published")
+    elif not counted:
+        parts.append("no cables between hosts")
+    return f"Physical: {', '.join(parts)}"
 
 
 def kind_title(domain: DomainSpec) -> str:
@@ -219,7 +227,7 @@ def scale_up_words(folded: Fold, number: int) -> list[str]:
     rates = {domain.scale_up_bytes_per_s}
     if folded.damaged(number):
         rates = {folded.gpu_links[i].bytes_per_s for host in hosts for i in host.gpus}
-    least_most = " to ".join(dict.fromkeys(rate_text(rate) for rate in (min(rates), max(rates))))
+    least_most = span(map(rate_text, (min(rates), max(rates))))
     rate = f"{'at least ' if folded.raw else ''}{least_most} each way per {domain.gpu.noun}"
     return [chips_text(folded, number), rate]
 

@@ -181,10 +181,8 @@ def _column(painter: Painter, pod: Pod, *, every_row: bool = False) -> Column:
 
         kinds, _ = painter.same(blocks, lambda block: (kind(block), block.hosts, ()))
         blocks = [
-            replace(
-                first, alike=1 + len(others), others=tuple(host for block in others for host in block.hosts)
-            )
-            for first, *others in kinds
+            replace(first, alike=1 + len(rest), others=tuple(host for block in rest for host in block.hosts))
+            for first, *rest in kinds
         ]
     return Column([pod], blocks)
 
@@ -213,12 +211,8 @@ def _blocks(painter: Painter, pod: Pod, *, every_row: bool) -> list[Block]:
         racks, whole = _racks(hosts), len(hosts) == len(by_domain[number])
         several = not whole or 1 < len(racks) <= _MOST_BLOCKS
         racks = [hosts] if len(racks) > _MOST_BLOCKS else racks
-        blocks += [
-            replace(
-                _block(painter, rack, several=several, every_row=every_row), whole=whole and len(racks) == 1
-            )
-            for rack in racks
-        ]
+        whole = whole and len(racks) == 1
+        blocks += [_block(painter, rack, several=several, every_row=every_row, whole=whole) for rack in racks]
     return blocks
 
 
@@ -232,12 +226,12 @@ def domain_section(painter: Painter, number: int) -> Section:
     if len(blocks) > most or max(len(block.rows) for block in blocks) > _LONGEST_BLOCK:
         rows = [row for block in blocks for row in block.rows]
         size = min(_LONGEST_BLOCK, max(-(-len(rows) // most), 12))
-        runs = [tuple(rows[i : i + size]) for i in range(0, len(rows), size)]
-        hosts_of = [tuple(row.host for row in run if row.host is not None) for run in runs]
-        blocks = [
-            replace(blocks[0], title=f"{run[0].header} to {run[-1].header}", rows=run, hosts=of_run)
-            for run, of_run in zip(runs, hosts_of, strict=True)
-        ]
+        like, blocks = blocks[0], []
+        for i in range(0, len(rows), size):
+            run = tuple(rows[i : i + size])
+            inside = tuple(row.host for row in run if row.host is not None)
+            title = f"{run[0].header} to {run[-1].header}"
+            blocks.append(replace(like, title=title, rows=run, hosts=inside))
     chips, upper = painter.fold.chips(number), painter.fold.chips(number, "upper")
     columns = [Column([_part(painter, i, block, bool(upper))], [block]) for i, block in enumerate(blocks)]
     if len(blocks) > most:
@@ -271,7 +265,9 @@ def _racks(hosts: list[Host]) -> list[list[Host]]:
     return [hosts] if all(len(rack) == 1 for rack in racks) else racks
 
 
-def _block(painter: Painter, hosts: list[Host], *, several: bool, every_row: bool) -> Block:
+def _block(
+    painter: Painter, hosts: list[Host], *, several: bool, every_row: bool, whole: bool = False
+) -> Block:
     """Return the block of some hosts of one domain, which names their rack if it has ``several``."""
     number = hosts[0].domain
     place = painter.domain_name(number)
@@ -282,7 +278,7 @@ def _block(painter: Painter, hosts: list[Host], *, several: bool, every_row: boo
     domain = painter.spec.domains[number]
     title = f"{place}: {painter.count(hosts, domain.gpu.noun)}"
     rows = _rows(painter, names, hosts, every_row=every_row)
-    return Block(title, domain, (number,), False, False, rows, tuple(hosts))
+    return Block(title, domain, (number,), False, whole, rows, tuple(hosts))
 
 
 def _rows(

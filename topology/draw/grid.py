@@ -9,7 +9,7 @@ from itertools import product
 from topology.base.units import plural
 from topology.draw import palette
 from topology.draw.canvas import TEXT_POINTS, Sheet, cell, in_lines, named, table, text_width
-from topology.draw.captions import UNCOUNTED, broken_lines, own_links, rate_text
+from topology.draw.captions import UNCOUNTED, broken_lines, own_links, rate_text, span
 from topology.draw.fold import Host, Links, Switch
 from topology.draw.painter import Ends, Painter, Place, gpus_as_built
 from topology.structures.torus import TorusDomain, torus_places
@@ -145,7 +145,7 @@ class _Torus:
 
     def _left_out(self, rest: list[Coordinate], *, same: bool) -> _Plane:
         """Return the placeholder for planes that look like one that is drawn, or not all of them."""
-        which = " to ".join(dict.fromkeys([_words(rest[0]), _words(rest[-1])]))
+        which = span([_words(rest[0]), _words(rest[-1])])
         count = plural(len(rest), "plane")
         gpus = plural(len(rest) * self.rows * self.columns, self.domain.gpu.noun)
         lines = (f"x {count} alike" if same else f"{count} more, not all identical", which, gpus)
@@ -165,9 +165,9 @@ class _Torus:
             place[self.ids[self._at(row, column, rest)]] for row in range(rows) for column in range(columns)
         ]
         title = f"{_words(rest) or 'x down, y across'} {self.painter.tag(shown)}".strip()
-        span = 2 * columns + 1
+        across = 2 * columns + 1
         sheet = Sheet(columns * (self.cell + _BRIDGE + 2) - _BRIDGE + 2 * _STUB + 4, palette.OUTLINE)
-        sheet.line(title, 15, bold=True, size=TEXT_POINTS, colspan=span)
+        sheet.line(title, 15, bold=True, size=TEXT_POINTS, colspan=across)
         sheet.add(self._down_row(-1, rest), _STUB)
         for row in range(rows):
             cells = [self._bar(self._at(row, -1, rest), self._at(row, 0, rest), 1, _STUB, 3, edge=True)]
@@ -180,8 +180,8 @@ class _Torus:
             sheet.add(self._down_row(row, rest), _STUB)
         if rows < self.rows or columns < self.columns:
             more = plural(self.rows * self.columns - len(shown), f"more {self.domain.gpu.noun}")
-            sheet.line(f"{more}, {self.rows} x {self.columns} in all", 14, colspan=span)
-        self.painter.add_faults(sheet, self.members[rest], span, 4)
+            sheet.line(f"{more}, {self.rows} x {self.columns} in all", 14, colspan=across)
+        self.painter.add_faults(sheet, self.members[rest], across, 4)
         return _Plane(rest, sheet)
 
     def _at(self, row: int, column: int, rest: Coordinate) -> Coordinate:
@@ -316,9 +316,9 @@ class _Rack:
         sheet.add(cells, _ROW)
         before = [cell("", height=12), *([cell("", colspan=self.cpus)] if self.cpus else [])]
         painter.add_tags(sheet, places, before)
-        span = 1 + self.cpus + self.columns + (self.columns if self.nics else 0)
+        across = 1 + self.cpus + self.columns + (self.columns if self.nics else 0)
         names = painter.gpu_ids([host])
-        painter.add_faults(sheet, [host.id, *names], span, width=self.width - 8)
+        painter.add_faults(sheet, [host.id, *names], across, width=self.width - 8)
         pairs = painter.around(names, [chip.id for chip in self.chips])
         return f"tray {host.id}".replace(":", ";"), sheet, painter.fold.scale_up_links([host]), pairs
 

@@ -13,7 +13,7 @@ from topology.cables import TITLES, cable_rows
 from topology.cluster import Cluster
 from topology.draw import palette
 from topology.draw.canvas import TEXT_POINTS, Canvas, Line, Point, Sheet, cell, named, text_width, wrapped
-from topology.draw.captions import broken_lines, noun, rate_text
+from topology.draw.captions import broken_lines, ids_text, noun, rate_text
 from topology.draw.fold import Fold, Host, Links, Shape, Switch
 from topology.draw.overlay import THROTTLED, USAGE_KEY, Marks, Overlay, Ramp, TrafficOverlay, Usage, percent
 from topology.structures.domain import DomainSpec
@@ -263,7 +263,7 @@ class Painter:
     def tag(self, places: Iterable[Place]) -> str:
         """Return the tag of all of ``places``, "S0 to S3" for several, or nothing."""
         tags = [tag for tag in self.tags(places) if tag]
-        return " to ".join(dict.fromkeys([tags[0], tags[-1]])) if tags else ""
+        return ids_text(tags) if tags else ""
 
     def same_tag(self, places: Iterable[Place]) -> str:
         """Return the tag of ``places`` if all have the same one, else nothing."""
@@ -320,17 +320,16 @@ class Painter:
         """Draw the cables, and what the colours and tags mean, the top left corner at ``at``."""
         x, y = at[0], self._draw_cables(at)
         html, width = "", 0
+        key: Sequence[str] = ()
         if self.usage is not None:
-            html, width = self.usage.legend()
-        elif self.overlay is not None and self.ramp is not None:
-            html, width = self.ramp.legend(self.overlay.legend)
+            (html, width), key = self.usage.legend(), USAGE_KEY
+        elif self.overlay is not None:
+            cells = self.overlay.cells[self.detail : self.detail + 1]
+            key = [*(f"In cells: {text}" for text in cells), *self.overlay.key]
+            if self.ramp is not None:
+                html, width = self.ramp.legend(self.overlay.legend)
         if html:
             self.canvas.box("legend", (x, y), (width, _LEGEND_HEIGHT), html)
             y += _LEGEND_HEIGHT + 6
-        key = list(self.overlay.key) if self.overlay is not None else []
-        if self.overlay is not None and self.detail < len(self.overlay.cells):
-            key.insert(0, f"In cells: {self.overlay.cells[self.detail]}")
-        if self.usage is not None:
-            key = list(USAGE_KEY)
         if key:
             self.canvas.note("key", (x, y), key, points=TEXT_POINTS)

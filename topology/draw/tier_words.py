@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from topology.base.units import format_number, plural
-from topology.draw.captions import chips_text
+from topology.draw.captions import chips_text, span
 from topology.draw.fold import Links, Switch
 from topology.draw.painter import Painter
 from topology.fabrics.fabric import CabledFabric
@@ -50,9 +50,8 @@ class TierWords:
         if not above.more:
             return ""
         spines = plural(len(self.fold.tier("spine")) + above.more["spine"], "spine")
-        return " and ".join(
-            [spines, *(plural(above.more[kind], kind) for kind in above.more if kind == "core")]
-        )
+        cores = [plural(count, kind) for kind, count in above.more.items() if kind == "core"]
+        return " and ".join([spines, *cores])
 
     def domain(self, number: int, second: str) -> str:
         """Return what joins a domain; ``second`` are the chips of its second tier."""
@@ -70,10 +69,8 @@ class TierWords:
             for other in graph[name]:
                 if own < group.get(other, ""):
                     counts[own, group[other]] += graph[name][other]["count"]
-        least_most = " to ".join(
-            dict.fromkeys(f"{count:,}" for count in (min(counts.values()), max(counts.values())))
-        )
-        return f"{least_most} links between any two, {plural(len(counts), 'pair')}"
+        least_most = (f"{count:,}" for count in (min(counts.values()), max(counts.values())))
+        return f"{span(least_most)} links between any two, {plural(len(counts), 'pair')}"
 
     def top(self) -> list[str]:
         """Name the top tier."""
@@ -92,8 +89,9 @@ class TierWords:
 
     def gpus(self) -> list[str]:
         """Name the rows of GPUs."""
-        by_node = f"{self.noun}s by node"
-        return [f"{self.noun}s by domain", "and node"] if self.number is None else [by_node]
+        if self.number is None:
+            return [f"{self.noun}s by domain", "and node"]
+        return [f"{self.noun}s by node"]
 
     def ratio(self, switches: Sequence[Switch]) -> list[str]:
         """Return the oversubscription of a tier: as designed, of a raw graph that of all its switches."""

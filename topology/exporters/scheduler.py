@@ -107,15 +107,10 @@ def switch_tree(cluster: Cluster) -> list[Switch]:
     """Return the switches of the tree, from the leaves up; none where no host is on a leaf."""
     graph = cluster.graph
     kinds: dict[str, str] = {node: data["kind"] for node, data in graph.nodes(data=True)}
-    hubs = {
-        node: data["node"] for node, data in graph.nodes(data=True) if data["kind"] in ("nic", "pcie", "host")
-    }
-    on: dict[str, set[str]] = defaultdict(set)
-    for gpu in cluster.gpus:
-        on[gpu.node] |= {leaf for leaf in graph[gpu.id] if kinds[leaf] in _OUT}
-    for hub, host in hubs.items():
-        if host is not None:
-            on[host] |= {leaf for leaf in graph[hub] if kinds[leaf] in _OUT}
+    on: dict[str, set[str]] = {gpu.node: set() for gpu in cluster.gpus}
+    for node, data in graph.nodes(data=True):
+        if data["kind"] in ("gpu", "nic", "pcie", "host") and data["node"] in on:
+            on[data["node"]] |= {leaf for leaf in graph[node] if kinds[leaf] in _OUT}
     groups: dict[frozenset[str], list[str]] = {}
     # a host that misses a NIC belongs with those that share the leaves it has
     for host in sorted(on, key=lambda name: -len(on[name])):
@@ -123,10 +118,9 @@ def switch_tree(cluster: Cluster) -> list[Switch]:
         home = next((key for key in groups if leaves and leaves <= key), leaves)
         if leaves:
             groups.setdefault(home, []).append(host)
-    order = {gpu.node: place for place, gpu in enumerate(cluster.gpus)}
-    levels = [[(key, sorted(members, key=order.__getitem__)) for key, members in groups.items()]]
-    levels[0].sort(key=lambda row: order[row[1][0]])
-    return _rows(cluster, levels[0], kinds)
+    order = {host: place for place, host in enumerate(on)}
+    rows = [(key, sorted(members, key=order.__getitem__)) for key, members in groups.items()]
+    return _rows(cluster, sorted(rows, key=lambda row: order[row[1][0]]), kinds)
 
 
 def _rows(

@@ -135,9 +135,12 @@ class Physical:
         return sum(one.copper_links for one in self.cabling if one.counted)
 
 
-def as_built(cluster: Cluster) -> Cluster:
-    """Return ``cluster`` with nothing broken."""
-    return build_cluster(replace(cluster.spec, faults=())) if cluster.spec.faults else cluster
+def as_built(cluster: Cluster, *, moved: bool = False) -> Cluster:
+    """Return ``cluster`` with nothing broken; if ``moved``, cables that end elsewhere than planned end there."""
+    if not cluster.spec.faults:
+        return cluster
+    kept = tuple(fault for fault in cluster.spec.faults if moved and fault.cabled_to is not None)
+    return build_cluster(replace(cluster.spec, faults=kept))
 
 
 def physical_of_whole(cluster: Cluster) -> Physical:

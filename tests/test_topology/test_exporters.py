@@ -212,7 +212,9 @@ def test_cluster_yaml_of_what_users_write(tmp_path: Path, text: str) -> None:
 def test_a_host_whose_gpus_are_all_broken_is_in_no_tree() -> None:
     hosts = [f"h{n}" for n in range(3)]
     nodes = [{"id": f"{host}g", "kind": "gpu", "gpu": "h100", "domain": "d", "node": host} for host in hosts]
-    nodes += [{"id": f"{host}n", "kind": "nic", "node": host} for host in hosts] + [{"id": "l", "kind": "leaf"}]
+    nodes += [{"id": f"{host}n", "kind": "nic", "node": host} for host in hosts] + [
+        {"id": "l", "kind": "leaf"}
+    ]
     ends = [pair for host in hosts for pair in ((f"{host}g", f"{host}n"), (f"{host}n", "l"))]
     links = [{"between": pair, "rate": "50 GB/s"} for pair in ends]
     cluster = resolve_cluster({"name": "x", "nodes": nodes, "links": links, "broken": [{"gpu": "h1g"}]})

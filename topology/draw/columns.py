@@ -88,11 +88,10 @@ def _leaf_box(
         more, _, words = plural(len(leaves) - _MOST_CELLS, word).partition(" ")
         sheet.line(f"and {more} more {words}", 12, colspan=span)
     if local:
-        look = {"bgcolor": "#ffffff", "ink": palette.INK}
+        fill, ink = "#ffffff", palette.INK
         if painter.usage is not None:
-            share = painter.usage.busiest(painter.around(names, names))
-            look = {"bgcolor": painter.usage.colour(share), "ink": painter.usage.ink(share)}
-        sheet.line(local, 13, colspan=span, **look)
+            fill, ink = painter.usage.fill_ink(painter.usage.busiest(painter.around(names, names)))
+        sheet.line(local, 13, colspan=span, bgcolor=fill, ink=ink)
     painter.add_faults(sheet, names, span, width=wide - 8)
     if over:
         return sheet, {leaf.id: below.rail_x(leaf.rail or 0) - wide / 2 for leaf in leaves}
@@ -106,10 +105,8 @@ def _rail_row(painter: Painter, leaves: Sequence[Switch], below: BlockTable, pla
     name = common_head([leaf.id for leaf in leaves]).partition(".")[0] if planes > 1 else ""
     cells = [cell(fitting(name, below.header - 4), width=below.header)]
     for rail in range(below.columns):
-        leaf = by_rail.get(rail)
-        if leaf is None:
-            look = {"ink": palette.FAULT}
-            cells.append(cell("none", width=below.cell_width, height=16, **look))
+        if (leaf := by_rail.get(rail)) is None:
+            cells.append(cell("none", width=below.cell_width, height=16, ink=palette.FAULT))
             continue
         name = _short(leaf, leaves)
         fits = text_width(name) <= below.cell_width
@@ -151,10 +148,7 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockTa
     title = f"{block.title}, {shared}" if shared else block.title
     title += f" (x {block.alike} alike)" if block.others else ""
     band = _band(painter, block) if painter.opened is None else []
-    texts = [
-        text_width(title, TEXT_POINTS, bold=True) + 8,
-        *(text_width(line) + 12 for line, _, _ in band),
-    ]
+    texts = [text_width(title, TEXT_POINTS, bold=True) + 8, *(text_width(line) + 12 for line, _, _ in band)]
     header = header_width(painter, block.rows, shared)
     wide = max(header + columns * (cell_width + 1) + 4, 130, *texts)
     header = round(wide) - columns * (cell_width + 1) - 4
@@ -222,7 +216,7 @@ def _band(painter: Painter, block: Block) -> list[tuple[str, str, str]]:
     ]
     if (usage := painter.usage) is not None:
         share = usage.busiest(usage.inside(numbers))
-        lines.append((f"busiest scale-up link: {percent(share)}", usage.colour(share), usage.ink(share)))
+        lines.append((f"busiest scale-up link: {percent(share)}", *usage.fill_ink(share)))
     return lines
 
 
@@ -239,9 +233,10 @@ def _leave_out(painter: Painter, column: Column) -> None:
     else:
         lines.append("of the same domain" if len(domains) == 1 else "of the same domains")
     lines = [*lines, *painter.summed_up(hosts)] if hosts else [f"no {painter.noun}s below"]
-    above = leaves[0].id if len(leaves) == 1 else plural(len(leaves), _words(leaves)[0])
-    if not hosts and len(leaves) > 1:
-        above = f"{above}: {ids_text([leaf.id for leaf in leaves])}"
+    ids = [leaf.id for leaf in leaves]
+    above = ids[0] if len(ids) == 1 else plural(len(ids), _words(leaves)[0])
+    if not hosts and len(ids) > 1:
+        above = f"{above}: {ids_text(ids)}"
     wide = max(_PLACEHOLDER, *(text_width(line, TEXT_POINTS, bold=True) + 14 for line in [above, *lines]))
     if leaves or painter.opened is None:
         column.head = Sheet(wide, palette.QUIET, dashed=True)
@@ -250,7 +245,7 @@ def _leave_out(painter: Painter, column: Column) -> None:
     body.line("", 6)
     for i, line in enumerate(lines):
         body.line(line, 15, bold=i == 0, size=TEXT_POINTS, width=wide - 4)
-    ids = [*(host.id for host in hosts), *painter.gpu_ids(hosts), *(leaf.id for leaf in leaves)]
+    ids = [*(host.id for host in hosts), *painter.gpu_ids(hosts), *ids]
     ids += [name for host in hosts for name in host.broken]
     painter.add_faults(body, [*ids, *painter.fold.chip_ids(domains)], 1, 2, width=wide - 8)
     body.line("", 6)

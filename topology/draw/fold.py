@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import isnan, nan
 from typing import Any
@@ -18,8 +18,8 @@ import numpy as np
 
 from topology.base.names import natural
 from topology.base.units import format_quantity
-from topology.build import build_cluster
 from topology.cluster import Cluster, Gpu
+from topology.physical import as_built
 from topology.wiring import Ints, Wiring
 
 Shape = tuple[object, ...]
@@ -185,7 +185,7 @@ class Fold:
         self._gpus, self._wiring, self.specs = cluster.gpus, cluster.wiring, cluster.spec.domains
         self.raw = cluster.spec.raw is not None
         self.number = {gpu.id: i for i, gpu in enumerate(cluster.gpus)}
-        built = _as_built(cluster)
+        built = as_built(cluster.whole, moved=True)
         self._built = built.wiring
         by_id = self._hosts(built.gpus)
         self.hosts = list(by_id.values())
@@ -430,15 +430,6 @@ class Fold:
             Group(inner, over[root], (tuple(p.shape for p in inner), tuple(s.shape for s in over[root])))
             for root, inner in members.items()
         ]
-
-
-def _as_built(cluster: Cluster) -> Cluster:
-    """Return the whole cluster with nothing broken; cables that end elsewhere than planned end there."""
-    spec = cluster.spec
-    if not spec.faults:
-        return cluster.whole
-    moved = tuple(fault for fault in spec.faults if fault.cabled_to is not None)
-    return build_cluster(replace(spec, faults=moved))
 
 
 def _switches(built: Wiring) -> dict[str, Switch]:

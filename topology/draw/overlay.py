@@ -136,15 +136,11 @@ class Ramp:
         """Return the colour of text on top of ``fill(value)``."""
         return "#ffffff" if self.fraction(value) > _WHITE_FROM else palette.INK
 
-    def steps(self) -> list[float]:
-        """Return the values that a legend names."""
-        span = self.most - self.least
-        return [self.least + span * i / (_STEPS - 1) for i in range(_STEPS if span > 0 else 1)]
-
     def legend(self, words: str) -> tuple[str, int]:
         """Return the legend of the colours as a table, and its width; ``words``: what the values are."""
-        swatches = [(format_number(value), self.fill(value), self.ink(value)) for value in self.steps()]
-        return legend(swatches, words)
+        span = self.most - self.least
+        steps = [self.least + span * i / (_STEPS - 1) for i in range(_STEPS if span > 0 else 1)]
+        return legend([(format_number(value), self.fill(value), self.ink(value)) for value in steps], words)
 
 
 # One hue, light to dark; the lightest still shows as a line on white.
@@ -211,10 +207,10 @@ class Usage:
             return palette.FAULT
         return _NONE if share <= 0 else _BUSY_STEPS[int(share * len(_BUSY_STEPS))]
 
-    @staticmethod
-    def ink(share: float) -> str:
-        """Return the colour of text on top of ``colour(share)``."""
-        return "#ffffff" if share >= 2 / len(_BUSY_STEPS) else palette.INK
+    @classmethod
+    def fill_ink(cls, share: float) -> tuple[str, str]:
+        """Return the colour of a link that is busy for ``share`` of the time, and that of text on top of it."""
+        return cls.colour(share), "#ffffff" if share >= 2 / len(_BUSY_STEPS) else palette.INK
 
     @staticmethod
     def width(share: float) -> float:
@@ -246,11 +242,11 @@ class Usage:
     def legend(self) -> tuple[str, int]:
         """Return the legend of link colours and widths as a table, and its width."""
         wide = 100 // len(_BUSY_STEPS)
+        # a share in the middle of each step: none of them is idle, or never so
         swatches = [
-            (f"{low}-{low + wide} %", colour, self.ink(low / 100))
-            for low, colour in zip(range(0, 100, wide), _BUSY_STEPS, strict=True)
+            (f"{low}-{low + wide} %", *self.fill_ink((low + wide / 2) / 100)) for low in range(0, 100, wide)
         ]
-        return legend([("idle", _NONE, palette.INK), *swatches])
+        return legend([("idle", *self.fill_ink(0.0)), *swatches])
 
 
 _MOST_NAMED = 4

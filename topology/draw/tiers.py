@@ -67,11 +67,11 @@ class _Tiers:
         )
         self.leaves = [leaf for pod in pods for leaf in pod.leaves]
         self.words = TierWords(painter, number, self.leaves)
-        self.line, self.fill = (
-            (palette.QUIET, "#ececec") if number is None else (palette.NVLINK, palette.NVLINK_FILL)
-        )
+        self.line, self.fill = palette.QUIET, "#ececec"
+        if number is not None:
+            self.line, self.fill = palette.NVLINK, palette.NVLINK_FILL
         self.captions = 0
-        self.trunks: dict[int, tuple[str, float]] = {}
+        self.trunks: dict[int, float] = {}  # where the bar of each section ends
 
     def draw(self) -> None:
         """Draw all tiers, line by line."""
@@ -190,16 +190,12 @@ class _Tiers:
         group, others = part.section.group, len(part.section.others)
         name = part.bar = f"spine{part.number}"
         if part.continued:
-            (bar, bottom), part.below = self.trunks[part.number], y - _BUS
+            part.below = y - _BUS
             corner = (self.right - 4, part.below)
-            for start, end in (
-                ((corner[0], bottom), corner),
-                ((part.columns[0].centre, part.below), corner),
-            ):
-                self.painter.link(((bar, start), (bar, end)), None, colour=self.line, width=2.0)
+            for start in ((corner[0], self.trunks[part.number]), (part.columns[0].centre, part.below)):
+                self.painter.link(((name, start), (name, corner)), None, colour=self.line, width=2.0)
             return
-        part.below = y + _BAR
-        self.trunks[part.number] = name, part.below
+        part.below = self.trunks[part.number] = y + _BAR
         ends = any(later.continued and later.number == part.number for line in self.lines for later in line)
         right = self.right if ends else part.right
         hosts = [host for other in part.section.others for pod in other.pods for host in pod.hosts]

@@ -17,7 +17,7 @@ import numpy as np
 from topology.base.units import format_quantity, plural
 from topology.cluster import Cluster
 from topology.fabrics.fabric import CabledFabric
-from topology.graph import INSIDE_KINDS, NODE_KINDS
+from topology.graph import NODE_KINDS
 from topology.physical import PLACES, as_built, link_places
 from topology.scale_out import switches_above
 from topology.wiring import Ints
@@ -131,10 +131,7 @@ def _kinds(cluster: Cluster) -> Ints:
     """Return the place in ``_UPWARDS`` of each node; a chip of a domain that no GPU or host hangs on is ``upper``."""
     wiring = cluster.wiring
     number = np.array([_UPWARDS.index(kind) for kind in NODE_KINDS])[wiring.kind_number]
-    host, switch = wiring.is_kind("gpu", "nic", *INSIDE_KINDS), wiring.is_kind("switch")
-    linked = np.zeros(len(number), dtype=bool)
-    linked[wiring.a[host[wiring.b]]] = linked[wiring.b[host[wiring.a]]] = True
-    return np.where(switch & ~linked, _UPWARDS.index("upper"), number)
+    return np.where(wiring.is_kind("switch") & ~wiring.on_hosts, _UPWARDS.index("upper"), number)
 
 
 def _end(kind: str, nodes: Ints, count: Ints) -> CableEnd:

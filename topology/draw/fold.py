@@ -435,9 +435,6 @@ class Fold:
 def _switches(built: Wiring) -> dict[str, Switch]:
     """Return every switch with its tier; a plain switch is in the first one if hosts hang on it."""
     found: dict[str, Switch] = {}
-    host = built.is_kind("gpu", *_INSIDE)
-    linked = np.zeros(len(host), dtype=bool)
-    linked[built.a[host[built.b]]] = linked[built.b[host[built.a]]] = True
     for n in np.flatnonzero(built.is_kind("switch", *_TIERS[2:])).tolist():
         name, tier = built.names[n], built.kinds[n]
         domain, rail, pod = (
@@ -445,7 +442,7 @@ def _switches(built: Wiring) -> dict[str, Switch]:
         )
         if tier == "switch":
             under, alone = ("leaf", "spine") if domain is None else ("chip", "upper")
-            tier = under if linked[n] else alone
+            tier = under if built.on_hosts[n] else alone
         # a first-tier switch is alone, a router one of its group
         group = name if pod is None or tier != "router" else f"group {pod}"
         found[name] = Switch(name, tier, domain, rail, group)

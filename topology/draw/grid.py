@@ -266,7 +266,7 @@ class _Rack:
         self.chips, self.hosts = painter.fold.chips(number), painter.fold.hosts_by_domain[number]
         self.gpus = painter.gpu_ids(self.hosts)
         self.columns = max(host.places for host in self.hosts)
-        self.cpus = self._figure("node_cpus")
+        self.cpus = self.domain.counted("node_cpus")
         self.head = max(text_width(self._title(h), bold=True) + 8 for h in self.hosts)
         self.short = self.columns > _WIDE_ROW
         self.cell = painter.detail_width(_GPU - 6 * self.short, self.columns, _MOST_TRAY_DETAIL)
@@ -277,11 +277,6 @@ class _Rack:
         self.rate = f", {rate_text(out.fabric.link_bytes_per_s.value)} each" if out and not raw else ""
         self.width = self.head + self.cpus * (_CPU + 1) + self.columns * (self.cell + 1) + 4
         self.width += self.columns * (self.nic + 1) if self.nics else 0
-
-    def _figure(self, name: str) -> int:
-        """Return a count that the catalog gives for the domain, 0 where it gives none."""
-        figure = self.domain.figures.get(name)
-        return 0 if figure is None else int(figure.value)
 
     def _title(self, host: Host) -> str:
         """Return what a node tray is called."""
@@ -332,15 +327,13 @@ class _Rack:
 
     def switch_trays(self) -> list[Tray]:
         """Return the trays of switch chips; one box of all of them where a tray holds an unknown number."""
-        each = self._figure("switch_tray_chips")
-        size = each or len(self.chips)
-        trays = [self.chips[i : i + size] for i in range(0, len(self.chips), size)]
-        return [
-            self._switch_tray(i, t, f"switch tray {i}" if each else "switches") for i, t in enumerate(trays)
-        ]
+        each = self.domain.counted("switch_tray_chips") or len(self.chips)
+        trays = [self.chips[i : i + each] for i in range(0, len(self.chips), each)]
+        return [self._switch_tray(i, tray) for i, tray in enumerate(trays)]
 
-    def _switch_tray(self, number: int, chips: Sequence[Switch], title: str) -> Tray:
+    def _switch_tray(self, number: int, chips: Sequence[Switch]) -> Tray:
         """Return one tray of switch chips."""
+        title = f"switch tray {number}" if self.domain.counted("switch_tray_chips") else "switches"
         sheet = Sheet(self.width, palette.NVLINK)
         small = {"height": _ROW}
         names = [chip.id for chip in chips]

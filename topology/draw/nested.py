@@ -115,22 +115,20 @@ class _Circle:
         self.painter, block = levels.painter, levels.blocks[level]
         self.cells = block if block * self.count <= _MOST_CELLS else 0
         columns = min(self.cells, _COLUMNS)
-        wide = self.painter.detail_width(_CELL, max(columns, 1), _COLUMNS * _CELL)
-        self.cell = wide if self.cells else 0
-        self.box: Point = (
-            max(
-                columns * (self.cell + 1) + 4, 0 if block == 1 else text_width(self._title(99), bold=True) + 6
-            ),
-            (0 if block == 1 else _ROW + 1) + -(-self.cells // _COLUMNS) * (_ROW + 1) + 4,
-        )
+        room = self.painter.detail_width(_CELL, max(columns, 1), _COLUMNS * _CELL)
+        self.cell = room if self.cells else 0
+        heading = text_width(self._title(99), bold=True) + 6 if block > 1 else 0
+        rows = (block > 1) + -(-self.cells // _COLUMNS)
+        wide, tall = max(columns * (self.cell + 1) + 4, heading), rows * (_ROW + 1) + 4
+        self.box: Point = wide, tall
         self.radius = (
-            max(0.75 * self.box[0], self.count * self.box[0] * 0.21, 70.0),
-            max(1.3 * self.box[1], self.count * self.box[1] * (0.3 if self.cells else 0.22), 60.0),
+            max(0.75 * wide, self.count * wide * 0.21, 70.0),
+            max(1.3 * tall, self.count * tall * (0.3 if self.cells else 0.22), 60.0),
         )
         self.head = self._head()
         self.size: Point = (
-            max(2 * self.radius[0] + self.box[0], float(text_width(self.head[0]) + 8)),
-            2 * self.radius[1] + self.box[1] + 14 * len(self.head) + 10,
+            max(2 * self.radius[0] + wide, float(text_width(self.head[0]) + 8)),
+            2 * self.radius[1] + tall + 14 * len(self.head) + 10,
         )
 
     def _title(self, member: int) -> str:

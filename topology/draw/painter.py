@@ -180,7 +180,9 @@ class Painter:
 
     def rail(self, number: int | None) -> str:
         """Return the colour of a rail: grey where the colours mean something else."""
-        return palette.rail_colour(number) if self.plain and number is not None else palette.QUIET
+        if not self.plain or number is None:
+            return palette.QUIET
+        return palette.RAILS[number % len(palette.RAILS)]
 
     @cached_property
     def _raw_names(self) -> list[str | None]:
@@ -287,8 +289,7 @@ class Painter:
     def rail_cell(self, rail: int | None, width: int, text: str, height: int = 14) -> str:
         """Return a cell in the colour of a rail."""
         colour = self.rail(rail)
-        ink = palette.ink_on(colour) if self.plain and rail is not None else "#ffffff"
-        return cell(text, width=width, height=height, bgcolor=colour, ink=ink)
+        return cell(text, width=width, height=height, bgcolor=colour, ink=palette.ink_on(colour))
 
     def add_faults(
         self, sheet: Sheet, names: Iterable[str], columns: int, most: int = 3, width: float | None = None

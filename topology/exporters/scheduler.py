@@ -129,32 +129,25 @@ def _rows(
     """Return all switches: leaf sets, then the sets of switches above them, to one root."""
     graph = cluster.graph
     found: list[Switch] = []
-    below: dict[frozenset[str], tuple[str, set[str]]] = {}
+    below: dict[frozenset[str], str] = {}
     for number, (key, hosts) in enumerate(leaves):
-        name = _name(key, f"leaf{number}")
-        found.append(Switch(name, hosts))
-        below[key] = (name, set(key))
+        below[key] = _name(key, f"leaf{number}")
+        found.append(Switch(below[key], hosts))
     level, seen = 1, {switch for key in below for switch in key}
     while len(below) > 1:
         above: dict[frozenset[str], list[frozenset[str]]] = {}
-        for key, (_, members) in below.items():
-            up = frozenset(
-                other
-                for switch in members
-                for other in graph[switch]
-                if kinds[other] in _OUT and other not in seen
-            )
+        for key in below:
+            beside = {other for switch in key for other in graph[switch]} - seen
+            up = frozenset(other for other in beside if kinds[other] in _OUT)
             home = next((one for one in above if one & up), up)
             above.setdefault(home, []).append(key)
         if not any(above) or len(above) == len(below):
             above = {frozenset(): list(below)}
         seen |= {switch for key in above for switch in key}
-        new: dict[frozenset[str], tuple[str, set[str]]] = {}
-        for number, (key, children) in enumerate(above.items()):
-            name = _name(key, f"level{level}-{number}")
-            found.append(Switch(name, below=[below[child][0] for child in children]))
-            new[key or frozenset({name})] = (name, set(key))
-        below, level = new, level + 1
+        names = {key: _name(key, f"level{level}-{number}") for number, key in enumerate(above)}
+        for key, children in above.items():
+            found.append(Switch(names[key], below=[below[child] for child in children]))
+        below, level = names, level + 1
     return found
 
 

@@ -14,7 +14,7 @@ from math import isnan
 
 import numpy as np
 
-from topology.base.units import format_quantity, plural
+from topology.base.units import format_quantity, plural, span
 from topology.cluster import Cluster
 from topology.fabrics.fabric import CabledFabric
 from topology.graph import NODE_KINDS
@@ -45,7 +45,7 @@ class CableEnd:
     @property
     def ports_each(self) -> str:
         """Return "32", or "4 to 32"."""
-        return " to ".join(dict.fromkeys(f"{number:,}" for number in self.ports))
+        return span(f"{number:,}" for number in self.ports)
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,8 @@ def cable_rows(cluster: Cluster, domain: int | None = None) -> list[CableRow]:
         inside = (wiring.domain == domain) | np.array([node in hosts for node in wiring.node])
         keys = np.where(inside[near] | inside[far], keys, -1)
     uncounted = {one.fabric.name for one in spec.domains if one.links_bundled}
-    nouns = {one.gpu.noun for one in spec.domains}
     out = spec.scale_out
-    words = {"gpu": nouns.pop() if len(nouns) == 1 else "accelerator"} | KIND_WORDS
+    words = {"gpu": spec.noun} | KIND_WORDS
     words["spine"] = out.spine if isinstance(out, CabledFabric) else "spine"
     rows = []
     for key in sorted({*np.unique(keys).tolist()} - {-1}):

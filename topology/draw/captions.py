@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import isnan
 
 from topology.base.figures import Evidence, weakest
-from topology.base.units import format_quantity, plural
+from topology.base.units import format_quantity, plural, span
 from topology.cluster import Cluster
 from topology.draw.fold import Fold
 from topology.fabrics.fabric import ScaleOutSpec
@@ -34,11 +34,6 @@ def ranges(numbers: Sequence[int], head: str = "d") -> str:
     return ", ".join(texts[:_MOST_RANGES]) + (", ..." if more > 0 else "")
 
 
-def span(texts: Iterable[str]) -> str:
-    """Return "4 to 32" for the two ends of a range, or the one text that both are."""
-    return " to ".join(dict.fromkeys(texts))
-
-
 def common_head(names: Sequence[str]) -> str:
     """Return what ids of ours have in common before their last dot ("f.p0"), or nothing."""
     heads = {name.rpartition(".")[0] for name in names}
@@ -54,12 +49,6 @@ def broken_lines(text: str) -> list[str]:
     """Break "a x b = c" before the sign, to fit a narrow place."""
     left, sign, right = text.partition(" = ")
     return [left, f"= {right}"] if sign else [left]
-
-
-def noun(domains: Iterable[DomainSpec]) -> str:
-    """Return what a GPU of some domains is called: its vendor's word, "accelerator" where they differ."""
-    nouns = {domain.gpu.noun for domain in domains}
-    return nouns.pop() if len(nouns) == 1 else "accelerator"
 
 
 def slow_gpus(cluster: Cluster) -> dict[str, float]:
@@ -83,7 +72,7 @@ def title(cluster: Cluster) -> str:
     elif "blackboard" in statuses:
         warning = " (round figures, not a real machine)"
     broken, slow = cluster.spec.gpus - len(cluster.gpus), len(slow_gpus(cluster))
-    gpus = plural(cluster.spec.gpus, noun(domains))
+    gpus = plural(cluster.spec.gpus, cluster.spec.noun)
     if cluster is not cluster.whole:
         gpus = f"{len(cluster.gpus)} of {gpus}"
     elif broken:

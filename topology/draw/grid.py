@@ -6,10 +6,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from topology.base.units import plural
+from topology.base.units import plural, span
 from topology.draw import palette
 from topology.draw.canvas import TEXT_POINTS, Sheet, cell, in_lines, named, table, text_width
-from topology.draw.captions import UNCOUNTED, broken_lines, own_links, rate_text, span
+from topology.draw.captions import UNCOUNTED, broken_lines, own_links, rate_text
 from topology.draw.fold import Host, Links, Switch
 from topology.draw.painter import Ends, Painter, Place, gpus_as_built
 from topology.structures.torus import TorusDomain, torus_places

@@ -15,7 +15,7 @@ from topology.base.units import format_number, format_quantity, plural
 from topology.cluster import Cluster
 from topology.draw import palette
 from topology.draw.canvas import TEXT_POINTS, Point, cell, table, text_width
-from topology.draw.captions import noun, slow_gpus
+from topology.draw.captions import slow_gpus
 from topology.draw.fold import Fold
 from topology.routes import LinkLoads
 
@@ -261,7 +261,7 @@ class Marks:
         self.slow, self._below = slow_gpus(cluster), folded.slow_switches
         # links of a switch that is as slow as all of them are not named one by one
         self._degraded = [link for link in folded.degraded if self._below.keys().isdisjoint(link[:2])]
-        self._noun = noun(cluster.spec.domains)
+        self._noun = cluster.spec.noun
         self._words: dict[str, list[str]] = defaultdict(list)
         cut = {end for pair in self.broken_links for end in pair}
         self._dead = [s.id for s in folded.switches.values() if s.id in cut and not s.linked]

@@ -13,7 +13,7 @@ from topology.cables import TITLES, cable_rows
 from topology.cluster import Cluster
 from topology.draw import palette
 from topology.draw.canvas import TEXT_POINTS, Canvas, Line, Point, Sheet, cell, named, text_width, wrapped
-from topology.draw.captions import broken_lines, ids_text, noun, rate_text
+from topology.draw.captions import broken_lines, ids_text, rate_text
 from topology.draw.fold import Fold, Host, Links, Shape, Switch
 from topology.draw.overlay import THROTTLED, USAGE_KEY, Marks, Overlay, Ramp, TrafficOverlay, Usage, percent
 from topology.structures.domain import DomainSpec
@@ -64,8 +64,7 @@ class Painter:
     @property
     def noun(self) -> str:
         """What one GPU of what is drawn is called."""
-        domains = self.spec.domains
-        return noun(domains if self.opened is None else domains[self.opened : self.opened + 1])
+        return self.spec.noun if self.opened is None else self.spec.domains[self.opened].gpu.noun
 
     @cached_property
     def odd(self) -> set[str]:

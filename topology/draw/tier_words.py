@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 
-from topology.base.units import format_number, plural
-from topology.draw.captions import chips_text, span
+from topology.base.units import format_number, plural, span
+from topology.draw.captions import chips_text
 from topology.draw.fold import Links, Switch
 from topology.draw.painter import Painter
 from topology.fabrics.fabric import CabledFabric

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -227,12 +228,11 @@ class _Tiers:
     ) -> None:
         """Draw a tier of switches as one bar, in red those that are not as built; their ids where there is room."""
         names = [switch.id for switch in switches]
-        planes: dict[str, list[str]] = {"": names} if names else {}
         scale_out = self.painter.spec.scale_out
-        if self.number is None and scale_out is not None and scale_out.planes > 1:
-            planes = {}
-            for one in names:
-                planes.setdefault(one.partition(".")[0], []).append(one)
+        parted = self.number is None and scale_out is not None and scale_out.planes > 1
+        planes: dict[str, list[str]] = defaultdict(list)
+        for one in names:
+            planes[one.partition(".")[0] if parted else ""].append(one)
         room = right - at[0] - 12
         ids = "; ".join(ids_text(own) for own in planes.values())
         if text_width(ids, bold=True) > room and len(planes) > 1:
@@ -244,8 +244,7 @@ class _Tiers:
         if (more := self.words.beyond) and word == self.words.top_one:
             note = f": {more}{note}"
         title = title if self.number is None else self.words.domain(self.number, title)
-        odd = [one for one in names if self.painter.marks.of(one)]
-        second, ink = "; ".join(self.painter.marks.lines(odd, _MOST_ODD)), palette.FAULT
+        second, ink = "; ".join(self.painter.marks.lines(names, _MOST_ODD)), palette.FAULT
         whole = f"{title}{note}"
         if ids:
             longer = f"{title} ({ids}){note}"

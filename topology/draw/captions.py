@@ -9,7 +9,7 @@ from math import isnan
 from topology.base.figures import Evidence, weakest
 from topology.base.units import format_quantity, plural, span
 from topology.cluster import Cluster
-from topology.draw.fold import Fold
+from topology.draw.fold import Fold, Links
 from topology.fabrics.fabric import ScaleOutSpec
 from topology.physical import physical_of_whole
 from topology.spec import FabricSpec
@@ -130,12 +130,9 @@ def subtitles(cluster: Cluster, opened: int | None) -> list[str]:
 def each_way(count: int, fabric: FabricSpec) -> str:
     """Return "18 x 25 GB/s = 450 GB/s each way" for parallel links."""
     rate = fabric.link_bytes_per_s.value
-    one = rate_text(rate)
     if isnan(rate):
-        return f"{count} link{'s' if count > 1 else ''} of {one}"
-    if count == 1:
-        return f"{one} each way"
-    return f"{count} x {one} = {format_quantity(count * rate, 'byte/s')} each way"
+        return f"{plural(count, 'link')} of {rate_text(rate)}"
+    return Links({(rate, 1.0): count}).text()
 
 
 def fabric_title(fabric: FabricSpec) -> str:

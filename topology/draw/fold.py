@@ -121,9 +121,9 @@ class Switch:
     shape: Shape = ()
 
     @property
-    def linked(self) -> bool:
-        """Whether it has a link left."""
-        return any(links.count for links in (self.up, self.down, self.side, self.far))
+    def links(self) -> Links:
+        """All that it has left."""
+        return Links.sum((self.up, self.down, self.side, self.far))
 
 
 @dataclass
@@ -208,7 +208,7 @@ class Fold:
         """Switches all of whose links, several, run at one health below 1, by id."""
         found: dict[str, float] = {}
         for name, switch in self.switches.items():
-            links = Links.sum([switch.up, switch.down, switch.side, switch.far])
+            links = switch.links
             healths = {health for _, health in links}
             if links.count > 1 and len(healths) == 1 and (health := healths.pop()) < 1:
                 found[name] = health

@@ -11,7 +11,7 @@ from topology.base.units import plural
 from topology.cables import KIND_WORDS
 from topology.draw import palette
 from topology.draw.canvas import MOST_WIDE, Point, cell, named, table, text_width, wrapped
-from topology.draw.captions import UNCOUNTED
+from topology.draw.captions import UNCOUNTED, broken_lines
 from topology.draw.fold import Host, Links
 from topology.draw.painter import Ends, Painter
 from topology.structures.domain import DomainSpec
@@ -294,9 +294,8 @@ class NodesView:
         texts = [self._of(ends).text() for ends in self.links if name in ends and not gpus.isdisjoint(ends)]
         if len(texts) < 2 or len(set(texts)) > 1:
             return []
-        each, equal, total = texts[0].partition(" = ")
-        line = f"{each} to each {self.painter.noun}".replace(" each way", "")
-        return [line, f"= {total}"] if equal else [line]
+        each, *total = broken_lines(texts[0])
+        return [f"{each} to each {self.painter.noun}".replace(" each way", ""), *total]
 
     def _chip_domain(self, name: str) -> DomainSpec | None:
         """Return the domain of a switch chip, of a cluster that is not a raw graph; None of other nodes."""

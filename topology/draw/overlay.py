@@ -264,7 +264,7 @@ class Marks:
         self._noun = cluster.spec.noun
         self._words: dict[str, list[str]] = defaultdict(list)
         cut = {end for pair in self.broken_links for end in pair}
-        self._dead = [s.id for s in folded.switches.values() if s.id in cut and not s.linked]
+        self._dead = [s.id for s in folded.switches.values() if s.id in cut and not s.links]
         self._out = {*self.broken_gpus, *self._dead}
         # the links of what is out of service are broken with it
         self._alone = [pair for pair in self.broken_links if self._out.isdisjoint(pair)]

@@ -18,13 +18,14 @@ _MOST_PAIRS = 6
 
 
 class TierWords:
-    """Words about the tiers of all domains, or of one (``number``).
+    """Words about the tiers of all domains, or of the one that is opened (``number``).
 
     ``leaves`` is the first tier, if it has boxes of its own. ``direct`` means that leaves, or groups of routers, are
     linked to each other, without a switch above them; ``linked`` is what those are called.
     """
 
-    def __init__(self, painter: Painter, number: int | None, leaves: Sequence[Switch]) -> None:
+    def __init__(self, painter: Painter, leaves: Sequence[Switch]) -> None:
+        number = painter.opened
         self.cluster, self.spec, self.fold = painter.cluster, painter.spec, painter.fold
         self.number, self.leaves, self.noun = number, leaves, painter.noun
         self.first = "chip" if number is not None else "router" if self.fold.tier("router") else "leaf"

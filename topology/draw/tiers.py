@@ -13,7 +13,7 @@ from topology.draw.canvas import MOST_WIDE, TEXT_POINTS, Line, Point, cell, tabl
 from topology.draw.captions import ids_text
 from topology.draw.choose import BlockTable, Column, Section, domain_section, fabric_sections
 from topology.draw.columns import GAP, measure, planes_of
-from topology.draw.fold import Links, Switch
+from topology.draw.fold import Links, Pod, Switch
 from topology.draw.painter import Ends, Painter
 from topology.draw.tier_words import TierWords
 
@@ -47,27 +47,22 @@ class _Part:
         return self.columns[-1].x + self.columns[-1].width + _COLUMN_GAP / 2
 
 
-def draw_tiers(painter: Painter, number: int | None = None) -> None:
-    """Draw the tiers of all domains, or of one (``number``).
+class Tiers:
+    """Draws the tiers of all domains, or of the one that is opened, from top to bottom.
 
     Of one domain they are its switch chips: one tier, or a second one over those in its hosts. Of all domains
-    they are cores, spines and leaves, or the leaves or groups of routers that are linked directly.
+    they are cores, spines and leaves, or the leaves or groups of routers that are linked directly. Each kind of
+    bundle is labelled where it comes first.
     """
-    _Tiers(painter, number).draw()
 
-
-class _Tiers:
-    """Places the tiers from top to bottom; each kind of bundle is labelled where it comes first."""
-
-    def __init__(self, painter: Painter, number: int | None) -> None:
-        self.canvas, self.painter, self.fold, self.number = painter.canvas, painter, painter.fold, number
+    def __init__(self, painter: Painter) -> None:
+        self.canvas, self.painter, self.fold = painter.canvas, painter, painter.fold
+        number = self.number = painter.opened
         self.sections = fabric_sections(painter) if number is None else [domain_section(painter, number)]
         self.columns = [column for section in self.sections for column in section.columns]
-        pods = (
-            [pod for column in self.columns for pod in column.pods] if number is not None else self.fold.pods
-        )
+        pods: Sequence[Pod | Column] = self.fold.pods if number is None else self.columns
         self.leaves = [leaf for pod in pods for leaf in pod.leaves]
-        self.words = TierWords(painter, number, self.leaves)
+        self.words = TierWords(painter, self.leaves)
         self.line, self.fill = palette.QUIET, "#ececec"
         if number is not None:
             self.line, self.fill = palette.NVLINK, palette.NVLINK_FILL
@@ -92,10 +87,9 @@ class _Tiers:
     def _lines(self) -> list[list[_Part]]:
         """Measure all columns and break them into lines that fit a screen, all about equally long."""
         widest = max(host.places for host in self.fold.hosts)
-        least = max(
-            23 if self.painter.overlay is None else 26, 6 * len(str(len(self.painter.cluster.gpus))) + 2
-        )
-        for detail, cell_width in self.painter.detail_widths(least, widest, _MOST_DETAIL):
+        digits = len(str(len(self.painter.cluster.gpus)))
+        narrowest = max(23 if self.painter.overlay is None else 26, 6 * digits + 2)
+        for detail, cell_width in self.painter.detail_widths(narrowest, widest, _MOST_DETAIL):
             self.painter.detail = detail
             for column in self.columns:
                 measure(self.painter, column, cell_width)
@@ -106,10 +100,9 @@ class _Tiers:
             tall = [max(column.height for part in line for column in part.columns) for line in lines]
             if sum(tall) + (2 * _DROP + _BAR + _LINE_GAP) * len(lines) <= _TALLEST:
                 break
-        for wide in range(_MARGIN + 100, _WIDEST, 20):
-            if len(lines) > 1 and len(self._broken(wide)) == len(lines):
-                return self._broken(wide)
-        return self._broken(_WIDEST)
+        least = _MARGIN + 100 if len(lines) > 1 else _WIDEST
+        fits = (wide for wide in range(least, _WIDEST, 20) if len(self._broken(wide)) == len(lines))
+        return self._broken(next(fits, _WIDEST))
 
     def _broken(self, most: int) -> list[list[_Part]]:
         """Return the columns in lines no wider than ``most``, and set the place of each."""

@@ -12,7 +12,6 @@ from topology.draw.canvas import Sheet, text_width
 from topology.draw.captions import kind_title
 from topology.draw.fold import Group, Host, Pod, Shape, Switch
 from topology.draw.painter import Painter
-from topology.structures.domain import DomainSpec
 
 _OPEN_PODS, _OPEN_GPUS = 4, 576
 _OVERLAY_PODS, _OVERLAY_GPUS = 18, 1152
@@ -39,14 +38,17 @@ class Block:
     """
 
     title: str
-    domain: DomainSpec
-    numbers: tuple[int, ...]
-    single: bool
-    whole: bool
     rows: tuple[Row, ...]
     hosts: tuple[Host, ...]
+    single: bool = False
+    whole: bool = False
     alike: int = 1
     others: tuple[Host, ...] = ()
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Its domains."""
+        return tuple(dict.fromkeys(host.domain for host in self.hosts))
 
     @property
     def shape(self) -> Shape:
@@ -202,11 +204,9 @@ def _blocks(painter: Painter, pod: Pod, *, every_row: bool) -> list[Block]:
         number = hosts[0].domain
         if len(by_domain[number]) == 1:
             names = [painter.domain_name(host.domain) for host in hosts]
-            title = kind_title(spec.domains[number])
-            title = title if len(hosts) == 1 else f"{len(hosts)} x {title}"
+            title = f"{len(hosts)} x " * (len(hosts) > 1) + kind_title(spec.domains[number])
             rows = _rows(painter, names, hosts, every_row=every_row)
-            numbers = tuple(host.domain for host in hosts)
-            blocks.append(Block(title, spec.domains[number], numbers, True, True, rows, tuple(hosts)))
+            blocks.append(Block(title, rows, tuple(hosts), single=True, whole=True))
             continue
         racks, whole = _racks(hosts), len(hosts) == len(by_domain[number])
         several = not whole or 1 < len(racks) <= _MOST_BLOCKS
@@ -275,10 +275,8 @@ def _block(
         place = f"{place} {hosts[0].rack.rpartition('.')[2].replace('r', 'rack ', 1)}"
     # the last part of an id of ours, else the id
     names = [h.id.rpartition(".")[2] if h.id.startswith(f"d{number}.") else h.id for h in hosts]
-    domain = painter.spec.domains[number]
-    title = f"{place}: {painter.count(hosts, domain.gpu.noun)}"
-    rows = _rows(painter, names, hosts, every_row=every_row)
-    return Block(title, domain, (number,), False, whole, rows, tuple(hosts))
+    title = f"{place}: {painter.count(hosts, painter.spec.domains[number].gpu.noun)}"
+    return Block(title, _rows(painter, names, hosts, every_row=every_row), tuple(hosts), whole=whole)
 
 
 def _rows(

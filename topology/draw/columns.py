@@ -164,7 +164,7 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockTa
             for r in range(columns)
         ]
         sheet.add([cell("", width=header), *cells], 13)
-    sheet.line(title, 15, bold=True, size=TEXT_POINTS, colspan=span, **_named_block(block))
+    sheet.line(title, 15, bold=True, size=TEXT_POINTS, colspan=span, **_named_block(painter, block))
     if block.others:
         elsewhere = ranges(sorted({host.domain for host in block.others} - {*block.numbers}))
         where = elsewhere or f"more racks of {painter.domain_name(block.numbers[0])}"
@@ -188,15 +188,15 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockTa
     return BlockTable(sheet, [*block.hosts, *block.others], by_rail, header, columns, cell_width)
 
 
-def _named_block(block: Block) -> dict[str, object]:
+def _named_block(painter: Painter, block: Block) -> dict[str, object]:
     """Return the attributes of the title of a block that is one domain; nothing of other blocks."""
     if not block.whole or len(block.numbers) != 1:
         return {}
     number = block.numbers[0]
     racks = {host.rack for host in block.hosts}
     where = f"rack {block.hosts[0].rack}" if len(racks) == 1 else plural(len(racks), "rack")
-    gpus = sum(host.places for host in block.hosts)
-    return named("domain", f"d{number}", f"domain of {plural(gpus, block.domain.gpu.noun)}, {where}")
+    gpus = plural(sum(host.places for host in block.hosts), painter.spec.domains[number].gpu.noun)
+    return named("domain", f"d{number}", f"domain of {gpus}, {where}")
 
 
 def _band(painter: Painter, block: Block) -> list[tuple[str, str, str]]:

@@ -240,15 +240,15 @@ def domain_section(painter: Painter, number: int) -> Section:
         )
         columns = []
         for first, *others in kinds:
-            columns.append(first)
-            columns += [_left_out(others, same=True)] if others else []
-        columns += [_left_out(rest, same=False)] if rest else []
+            columns += [first, *_left_out(others, same=True)]
+        columns += _left_out(rest, same=False)
     return Section(Group([Pod(number, hosts, [])], upper or chips), columns)
 
 
-def _left_out(columns: Sequence[Column], *, same: bool) -> Column:
-    """Return columns of one domain as one that is not drawn open."""
-    return Column([pod for column in columns for pod in column.pods], same=same, more_domains=False)
+def _left_out(columns: Sequence[Column], *, same: bool) -> list[Column]:
+    """Return columns of one domain, if there are any, as one that is not drawn open."""
+    pods = [pod for column in columns for pod in column.pods]
+    return [Column(pods, same=same, more_domains=False)] if pods else []
 
 
 def _part(painter: Painter, place: int, block: Block, two_tiers: bool) -> Pod:

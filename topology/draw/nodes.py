@@ -25,7 +25,6 @@ _OUTSIDE = ("core", "spine", "leaf", "router", "nic", "host", "pcie")
 _CHIPS = ("upper", "switch")
 _MARGIN, _LINE, _DROP, _GAP, _PAD, _NARROWEST = 140, 13, 96, 4, 6, 46
 _MOST_TEXTS, _MANY, _MOST_WORDY, _MOST_TOGETHER, _MOST_LOOSE = 4, 40, 8, 16, 12
-_WITH_MANY = ("switch", "upper")
 _CHIP = palette.NVLINK_FILL, palette.NVLINK
 _LOOKS = {"switch": _CHIP, "upper": _CHIP, "gpu": ("#ffffff", palette.OUTLINE)}
 """Fill and line of a kind; others are grey."""
@@ -116,10 +115,10 @@ class NodesView:
         for kind, of_kind in by_kind.items():
             bundles = [[name] for name in of_kind]
             if kind != "gpu":
-                bundles = _bundles(of_kind, each if kind in _WITH_MANY else 1)
+                bundles = _bundles(of_kind, each if kind in _CHIPS else 1)
             self.kinds[kind] = [bundle[0] for bundle in bundles]
             self.members |= {bundle[0]: bundle for bundle in bundles}
-        self.gpus, self.bundled = self.kinds["gpu"], any(len(by_kind[kind]) > each for kind in _WITH_MANY)
+        self.gpus, self.bundled = self.kinds["gpu"], any(len(by_kind[kind]) > each for kind in _CHIPS)
         self.direct = len(self.gpus) == len(names) and 1 < len(names) <= MOST_IN_CIRCLE
         leader = {name: first for first, bundle in self.members.items() for name in bundle}
         # the view of a part lists its links in an order of its own

@@ -216,17 +216,16 @@ class Painter:
             return cell("out", bgcolor=fill, ink=ink, color=ink, bold=True, **size, **tips)
         identity = self.cluster.gpus[place].id
         words, text = self.marks.of(identity), str(place)
-        tip = "; ".join([identity, *words])
+        tips = named("gpu", identity, *words)
         fill, ink = self.marks.look(identity) or ("#ffffff", palette.INK)
         line = ink if words else "#c8c8c8"
         if self.overlay is not None and self.overlay.values is not None and self.ramp is not None:
             texts, value = self.overlay.texts, self.overlay.values[place]
             text = texts[self.detail][place]
             text = text if self.detail else text[:_LABEL_CHARACTERS]
-            tip = f"{tip}: {texts[-1][place]}, {format_number(value)}"
+            tips["tooltip"] += f": {texts[-1][place]}, {format_number(value)}"
             fill, ink = self.ramp.fill(value), self.ramp.ink(value)
-        href = f"#gpu:{identity}"
-        return cell(text, bgcolor=fill, ink=ink, color=line, tooltip=tip, href=href, **size)
+        return cell(text, bgcolor=fill, ink=ink, color=line, **size, **tips)
 
     def detail_width(self, least: int, columns: int, most: int) -> int:
         """Return the width of a GPU's cell, and choose the longest texts of the overlay that have room."""

@@ -161,9 +161,9 @@ def _columns(painter: Painter, pods: Sequence[Pod], most: int) -> list[Column]:
         columns.append(_column(painter, first))
         inside = [pod for pod in others if not {*first.domains}.isdisjoint(pod.domains)]
         beyond = [pod for pod in others if pod not in inside]
-        columns += [Column(inside, same=True, more_domains=False)] if inside else []
-        columns += [Column(beyond, same=True)] if beyond else []
-    return [*columns, Column(rest)] if rest else columns
+        columns += _left_out(inside, same=True, more_domains=False)
+        columns += _left_out(beyond, same=True)
+    return [*columns, *_left_out(rest)]
 
 
 def _parts(pods: Sequence[Pod], spines: Sequence[Switch] = ()) -> tuple[list[Host], list[Switch]]:
@@ -240,15 +240,15 @@ def domain_section(painter: Painter, number: int) -> Section:
         )
         columns = []
         for first, *others in kinds:
-            columns += [first, *_left_out(others, same=True)]
-        columns += _left_out(rest, same=False)
+            alike = [column.pods[0] for column in others]
+            columns += [first, *_left_out(alike, same=True, more_domains=False)]
+        columns += _left_out([column.pods[0] for column in rest], more_domains=False)
     return Section(Group([Pod(number, hosts, [])], upper or chips), columns)
 
 
-def _left_out(columns: Sequence[Column], *, same: bool) -> list[Column]:
-    """Return columns of one domain, if there are any, as one that is not drawn open."""
-    pods = [pod for column in columns for pod in column.pods]
-    return [Column(pods, same=same, more_domains=False)] if pods else []
+def _left_out(pods: list[Pod], *, same: bool = False, more_domains: bool = True) -> list[Column]:
+    """Return pods, if there are any, as a column that is not drawn open."""
+    return [Column(pods, same=same, more_domains=more_domains)] if pods else []
 
 
 def _part(painter: Painter, place: int, block: Block, two_tiers: bool) -> Pod:

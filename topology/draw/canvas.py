@@ -140,20 +140,13 @@ class Canvas:
         rows = [[cell(line, ink=ink, size=points, align="left", width=width, height=row)] for line in lines]
         self.box(name, at, (width, row * len(rows)), table(rows, bgcolor="#ffffff"))
 
-    def link(
-        self,
-        line: Line,
-        colour: str,
-        width: float = 1.0,
-        style: str = "solid",
-        tip: str = "",
-        bend: float = 0.0,
-    ) -> None:
+    def link(self, line: Line, colour: str, width: float, tip: str, bend: float, *, dashed: bool) -> None:
         """Draw a line, straight or with its middle up to ``bend`` points higher; boxes cover what is under them."""
         (tail, (x, y)), (head, (to_x, to_y)) = line
         up = bend * 4 / 3  # of the two inner points of the curve
         path = f"{x:.2f},{-y:.2f} {x:.2f},{up - y:.2f} {to_x:.2f},{up - to_y:.2f} {to_x:.2f},{-to_y:.2f}"
         tips = f', tooltip="{safe(tip)}", href="#"' if tip else ""
+        style = "dashed" if dashed else "solid"
         look = f'color="{colour}", penwidth="{width:.2f}", style="{style}"{tips}'
         self._edges.append(f'  "{safe(tail)}" -- "{safe(head)}" [pos="{path}", {look}];')
 

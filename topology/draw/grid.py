@@ -49,7 +49,7 @@ def draw_torus(painter: Painter, number: int) -> list[str]:
         if not links.count or target >= len(planes):
             continue
         right, top = corners[i][0] + plane.sheet.width, corners[i][1]
-        painter.label((right - 2, top + grid.middle - 24), links, kind=f"plane {i}")
+        painter.label((right - 2, top + grid.middle - 24), links, f"plane {i}")
         left, there = corners[target]
         y, to_y = top + grid.middle, there + grid.middle
         begin, end = (f"plane{i}", (right, y)), (f"plane{target}", (left, to_y))

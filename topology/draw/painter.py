@@ -136,7 +136,7 @@ class Painter:
         pairs: Sequence[Ends] | None,
         *,
         colour: str = palette.QUIET,
-        width: float = 1.0,
+        width: float,
         dashed: bool = False,
         tip: str = "",
         links: Links | None = None,
@@ -152,11 +152,9 @@ class Painter:
             share = self.usage.busiest(pairs)
             colour, width = self.usage.colour(share), self.usage.width(share)
             tip = "; ".join([*filter(None, [tip]), f"{percent(share)} of the time busy"])
-        self.canvas.link(line, colour, width=width, style="dashed" if dashed else "solid", tip=tip, bend=bend)
+        self.canvas.link(line, colour, width, tip, bend, dashed=dashed)
 
-    def label(
-        self, at: Point, links: Links, kind: str = "", *, total: bool = False, left: bool = False
-    ) -> None:
+    def label(self, at: Point, links: Links, kind: str, *, total: bool = False, left: bool = False) -> None:
         """Write count x rate = total beside a point, unless the bundle of its ``kind`` before it has the same.
 
         With ``total`` the number of links is not known, and their rate together is written alone.
@@ -284,7 +282,7 @@ class Painter:
         nics = 0 if out is None else out.nic_links_per_gpu
         return f"rail {rail}" if not nics else f"NIC {rail}" if nics == 1 else f"{nics} x NIC {rail}"
 
-    def rail_cell(self, rail: int | None, width: int, text: str, height: int = 14) -> str:
+    def rail_cell(self, rail: int | None, width: int, text: str, height: int) -> str:
         """Return a cell in the colour of a rail."""
         colour = self.rail(rail)
         return cell(text, width=width, height=height, bgcolor=colour, ink=palette.ink_on(colour))

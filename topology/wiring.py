@@ -209,6 +209,10 @@ class Wiring:
         links = self.links_at(node)
         return self.a[links] + self.b[links] - node
 
+    def neighbours(self, name: str) -> list[str]:
+        """Return the ids of the nodes at the other ends of the links of a node, in order."""
+        return [self.names[other] for other in self.others(self.number[name]).tolist()]
+
     @cached_property
     def on_hosts(self) -> Bools:
         """``[nodes]`` whether a node has a link to a GPU, a NIC or another part of a host."""

@@ -309,7 +309,7 @@ class Fold:
         while found:  # those without a host of their own: that of a neighbour
             found = {}
             for name in (wiring.names[n] for n in inside if wiring.names[n] not in owner):
-                others = sorted(wiring.names[n] for n in wiring.others(wiring.number[name]).tolist())
+                others = sorted(wiring.neighbours(name))
                 near = next((owner[other] for other in others if other in owner), None)
                 found |= {name: near} if near is not None else {}
             owner |= found

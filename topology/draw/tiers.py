@@ -292,15 +292,12 @@ class Tiers:
         self, column: Column, block: BlockTable, above: tuple[str, float], below: tuple[str, Point]
     ) -> None:
         """Draw one link for each rail of a block, for all planes together at the leaf of the last."""
-        inside = set(self.fold.parts(block.hosts))
-        wiring = self.painter.cluster.wiring
+        inside, beside = set(self.fold.parts(block.hosts)), self.painter.cluster.wiring.neighbours
+        name, (x, y) = below
         for same in zip(*planes_of(column.leaves), strict=True):
-            pairs, leaf = [], same[-1]
-            for one in same:
-                others = [wiring.names[other] for other in wiring.others(wiring.number[one.id]).tolist()]
-                pairs += [(one.id, name) for name in others if name in inside]
+            leaf = same[-1]
+            pairs = [(one.id, other) for one in same for other in beside(one.id) if other in inside]
             if pairs and leaf.rail is not None:
-                name, (x, y) = below
                 begin = (above[0], (column.centre + column.leaf_x[leaf.id], above[1]))
                 line = (begin, (name, (x + block.rail_x(leaf.rail), y)))
                 self.painter.link(line, pairs, width=1.5, colour=self.painter.rail(leaf.rail))

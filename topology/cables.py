@@ -14,10 +14,10 @@ from math import isnan
 
 import numpy as np
 
-from topology.base.units import format_quantity, plural
+from topology.base.units import format_quantity, plural, span
 from topology.cluster import Cluster
 from topology.fabrics.fabric import CabledFabric
-from topology.graph import INSIDE_KINDS, NODE_KINDS
+from topology.graph import NODE_KINDS
 from topology.physical import PLACES, as_built, link_places
 from topology.scale_out import switches_above
 from topology.wiring import Ints
@@ -45,7 +45,7 @@ class CableEnd:
     @property
     def ports_each(self) -> str:
         """Return "32", or "4 to 32"."""
-        return " to ".join(dict.fromkeys(f"{number:,}" for number in self.ports))
+        return span(f"{number:,}" for number in self.ports)
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,8 @@ def cable_rows(cluster: Cluster, domain: int | None = None) -> list[CableRow]:
         inside = (wiring.domain == domain) | np.array([node in hosts for node in wiring.node])
         keys = np.where(inside[near] | inside[far], keys, -1)
     uncounted = {one.fabric.name for one in spec.domains if one.links_bundled}
-    nouns = {one.gpu.noun for one in spec.domains}
     out = spec.scale_out
-    words = {"gpu": nouns.pop() if len(nouns) == 1 else "accelerator"} | KIND_WORDS
+    words = {"gpu": spec.noun} | KIND_WORDS
     words["spine"] = out.spine if isinstance(out, CabledFabric) else "spine"
     rows = []
     for key in sorted({*np.unique(keys).tolist()} - {-1}):
@@ -131,10 +130,7 @@ def _kinds(cluster: Cluster) -> Ints:
     """Return the place in ``_UPWARDS`` of each node; a chip of a domain that no GPU or host hangs on is ``upper``."""
     wiring = cluster.wiring
     number = np.array([_UPWARDS.index(kind) for kind in NODE_KINDS])[wiring.kind_number]
-    host, switch = wiring.is_kind("gpu", "nic", *INSIDE_KINDS), wiring.is_kind("switch")
-    linked = np.zeros(len(number), dtype=bool)
-    linked[wiring.a[host[wiring.b]]] = linked[wiring.b[host[wiring.a]]] = True
-    return np.where(switch & ~linked, _UPWARDS.index("upper"), number)
+    return np.where(wiring.is_kind("switch") & ~wiring.on_hosts, _UPWARDS.index("upper"), number)
 
 
 def _end(kind: str, nodes: Ints, count: Ints) -> CableEnd:

@@ -89,6 +89,12 @@ class ClusterSpec(Spec, Shown):
         }
 
     @cached_property
+    def noun(self) -> str:
+        """What one of its GPUs is called: its vendor's word, "accelerator" where they differ."""
+        nouns = {domain.gpu.noun for domain in self.domains}
+        return nouns.pop() if len(nouns) == 1 else "accelerator"
+
+    @cached_property
     def switched(self) -> bool:
         """Whether all domains are."""
         return all(domain.switched for domain in self.domains)

@@ -135,9 +135,12 @@ class Physical:
         return sum(one.copper_links for one in self.cabling if one.counted)
 
 
-def as_built(cluster: Cluster) -> Cluster:
-    """Return ``cluster`` with nothing broken."""
-    return build_cluster(replace(cluster.spec, faults=())) if cluster.spec.faults else cluster
+def as_built(cluster: Cluster, *, moved: bool = False) -> Cluster:
+    """Return ``cluster`` with nothing broken; if ``moved``, cables that end elsewhere than planned end there."""
+    if not cluster.spec.faults:
+        return cluster
+    kept = tuple(fault for fault in cluster.spec.faults if moved and fault.cabled_to is not None)
+    return build_cluster(replace(cluster.spec, faults=kept))
 
 
 def physical_of_whole(cluster: Cluster) -> Physical:
@@ -156,7 +159,8 @@ def physical_of_whole(cluster: Cluster) -> Physical:
         gpus=len(cluster.gpus),
         hosts=len({gpu.node for gpu in cluster.gpus}),
         racks=racks,
-        switch_racks=sum(map(_switch_racks, cluster.spec.domains)),
+        # a partial domain has all of them
+        switch_racks=sum(domain.counted("switch_racks") for domain in cluster.spec.domains),
         switches={kind: kinds[kind] for kind in ("switch", *SCALE_OUT_KINDS) if kinds[kind]},
         cabling=_cabling(cluster, above.links),
         power=power,
@@ -179,10 +183,8 @@ def racks_of(cluster: Cluster, copies: Iterable[tuple[Gpu, int]]) -> Racks:
     for gpu, count in copies:
         held[gpu.rack] = max(held.get(gpu.rack, (0, 0)), (count, gpu.domain))
         domains[gpu.domain] = max(domains.get(gpu.domain, 0), count)
-    racks, hosts = (
-        sum(count * _switch_racks(spec.domains[d]) for d, count in domains.items()),
-        Counter[DomainSpec](),
-    )
+    racks = sum(count * spec.domains[d].counted("switch_racks") for d, count in domains.items())
+    hosts = Counter[DomainSpec]()
     for count, number in held.values():
         domain = spec.domains[number]
         alone = domain.nodes_per_rack is None and domain.nodes == 1
@@ -208,12 +210,6 @@ def racks_of(cluster: Cluster, copies: Iterable[tuple[Gpu, int]]) -> Racks:
                 f"({budget.kind.label}: {budget.source})"
             )
     return Racks(racks, "; ".join(bases) or "one host", tuple(most))
-
-
-def _switch_racks(domain: DomainSpec) -> int:
-    """Return the racks that hold switches of a domain and no GPU, as far as published; a partial one has all."""
-    figure = domain.figures.get("switch_racks")
-    return 0 if figure is None else round(figure.value)
 
 
 def _total(spec: ClusterSpec, figure: Callable[[DomainSpec], Total]) -> Total:

@@ -209,6 +209,18 @@ class Wiring:
         links = self.links_at(node)
         return self.a[links] + self.b[links] - node
 
+    def neighbours(self, name: str) -> list[str]:
+        """Return the ids of the nodes at the other ends of the links of a node, in order."""
+        return [self.names[other] for other in self.others(self.number[name]).tolist()]
+
+    @cached_property
+    def on_hosts(self) -> Bools:
+        """``[nodes]`` whether a node has a link to a GPU, a NIC or another part of a host."""
+        host = self.is_kind("gpu", "nic", *INSIDE_KINDS)
+        linked = np.zeros(len(self.names), dtype=bool)
+        linked[self.a[host[self.b]]] = linked[self.b[host[self.a]]] = True
+        return linked
+
     @cached_property
     def scale_up_ends(self) -> Bools:
         """``[links, 2]`` whether a link is a scale-up link of the node at each of its ends.

@@ -10,7 +10,6 @@ import pytest
 
 from topology import resolve_cluster
 from topology.draw import cluster_svg
-from topology.draw.captions import noun
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -73,4 +72,4 @@ def test_gpus_add_up(
 ) -> None:
     row: dict[str, Any] = {"name": "x", "domains": [{"part": part, "count": count}], "broken": broken}
     cluster = resolve_cluster(row | ({"fabric": fabric} if fabric else {}))
-    assert gpus_drawn(cluster_svg(cluster), noun(cluster.spec.domains)) == cluster.spec.gpus
+    assert gpus_drawn(cluster_svg(cluster), cluster.spec.noun) == cluster.spec.gpus

@@ -12,7 +12,7 @@ import yaml
 from topology import ClusterSpec, spec_from_dict, spec_to_dict
 from topology.base.errors import InputError
 from topology.cluster import Cluster
-from topology.exporters import cluster_to_yaml, write_topology
+from topology.exporters import cluster_to_yaml, topology_text, write_topology
 from topology.files.resolve import resolve_cluster
 from topology.importers import ImportOptions, import_files
 from topology.importers.importer import parse
@@ -207,3 +207,16 @@ def test_cluster_yaml_of_what_users_write(tmp_path: Path, text: str) -> None:
     assert [d.gpu.figures.keys() for d in again.spec.domains] == [
         d.gpu.figures.keys() for d in cluster.spec.domains
     ]
+
+
+def test_a_host_whose_gpus_are_all_broken_is_in_no_tree() -> None:
+    hosts = [f"h{n}" for n in range(3)]
+    nodes = [{"id": f"{host}g", "kind": "gpu", "gpu": "h100", "domain": "d", "node": host} for host in hosts]
+    nodes += [{"id": f"{host}n", "kind": "nic", "node": host} for host in hosts] + [
+        {"id": "l", "kind": "leaf"}
+    ]
+    ends = [pair for host in hosts for pair in ((f"{host}g", f"{host}n"), (f"{host}n", "l"))]
+    links = [{"between": pair, "rate": "50 GB/s"} for pair in ends]
+    cluster = resolve_cluster({"name": "x", "nodes": nodes, "links": links, "broken": [{"gpu": "h1g"}]})
+    assert 'nodes: "h[0,2]"' in topology_text(cluster, "slurm")
+    assert "h1" not in topology_text(cluster, "topograph")

@@ -212,6 +212,11 @@ def plural(count: int, word: str) -> str:
     return f"{count:,} {word if count == 1 else several}"
 
 
+def span(texts: Iterable[str]) -> str:
+    """Return "4 to 32" for the two ends of a range, or the one text that both are."""
+    return " to ".join(dict.fromkeys(texts))
+
+
 def format_number(value: float, digits: int = 3) -> str:
     """Write a plain number for people, with at most ``digits`` significant digits where it has a fraction."""
     if value == round(value):

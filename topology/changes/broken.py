@@ -127,8 +127,7 @@ def _kind(cluster: Cluster, name: str) -> str:
 
 
 def _others(cluster: Cluster, name: str) -> list[str]:
-    wiring = cluster.wiring
-    return [wiring.names[node] for node in wiring.others(wiring.number[name]).tolist()]
+    return cluster.wiring.neighbours(name)
 
 
 def _links_at(cluster: Cluster, name: str) -> list[tuple[str, str]]:

@@ -118,11 +118,7 @@ class Canvas:
 
     def box(self, name: str, at: Point, size: Point, html: str) -> None:
         """Draw an HTML-like table with its top left corner at ``at``."""
-        x, y = at[0] + size[0] / 2, -(at[1] + size[1] / 2)
-        sized = {"width": f"{size[0] / 72:.4f}", "height": f"{size[1] / 72:.4f}"} if size[0] else {}
-        attributes = {"pos": f"{x:.2f},{y:.2f}", **sized, "shape": "plain"}
-        written = ", ".join(f'{key}="{value}"' for key, value in attributes.items())
-        self._nodes.append(f'  "{safe(name)}" [{written}, label=<{html}>];')
+        self._nodes.append(_node(name, at, size, html))
 
     def sheet(self, name: str, at: Point, sheet: Sheet) -> None:
         """Draw a sheet with its top left corner at ``at``."""
@@ -144,38 +140,28 @@ class Canvas:
         rows = [[cell(line, ink=ink, size=points, align="left", width=width, height=row)] for line in lines]
         self.box(name, at, (width, row * len(rows)), table(rows, bgcolor="#ffffff"))
 
-    def link(
-        self,
-        line: Line,
-        colour: str,
-        width: float = 1.0,
-        style: str = "solid",
-        tip: str = "",
-        bend: float = 0.0,
-    ) -> None:
+    def link(self, line: Line, colour: str, width: float, tip: str, bend: float, *, dashed: bool) -> None:
         """Draw a line, straight or with its middle up to ``bend`` points higher; boxes cover what is under them."""
         (tail, (x, y)), (head, (to_x, to_y)) = line
         up = bend * 4 / 3  # of the two inner points of the curve
         path = f"{x:.2f},{-y:.2f} {x:.2f},{up - y:.2f} {to_x:.2f},{up - to_y:.2f} {to_x:.2f},{-to_y:.2f}"
         tips = f', tooltip="{safe(tip)}", href="#"' if tip else ""
+        style = "dashed" if dashed else "solid"
         look = f'color="{colour}", penwidth="{width:.2f}", style="{style}"{tips}'
         self._edges.append(f'  "{safe(tail)}" -- "{safe(head)}" [pos="{path}", {look}];')
 
     def source(self) -> str:
         """Return the drawing as DOT."""
-        nodes, self._nodes = self._nodes, []
-        self._write_title()
-        title, self._nodes = self._nodes, nodes
         head = [
             "graph rackplan {",
             '  graph [layout="nop2", splines="line", outputorder="edgesfirst", bgcolor="#ffffff", pad="0.2",',
             f'    fontname="{FONT}", fontcolor="{palette.INK}"];',
             f'  node [fontname="{FONT}", fontsize="{SMALL_POINTS}", fontcolor="{palette.INK}"];',
         ]
-        return "\n".join([*head, *title, *nodes, *self._edges, "}", ""])
+        return "\n".join([*head, self._heading(), *self._nodes, *self._edges, "}", ""])
 
-    def _write_title(self) -> None:
-        """Write the title and the lines under it, above everything else."""
+    def _heading(self) -> str:
+        """Return the title and the lines under it, above everything else."""
         titles = wrapped(self.title, MOST_WIDE, _TITLE_POINTS, bold=True)
         lines = [part for line in self.subtitles for part in wrapped(line, MOST_WIDE, TEXT_POINTS)]
         widths = [text_width(text, _TITLE_POINTS, bold=True) for text in titles]
@@ -184,7 +170,26 @@ class Canvas:
         rows = [[cell(text, bold=True, size=_TITLE_POINTS, height=_TITLE_ROW, **look)] for text in titles]
         rows += [[cell(line, ink="#404040", size=TEXT_POINTS, height=_LINE_ROW, **look)] for line in lines]
         tall = _TITLE_ROW * len(titles) + _LINE_ROW * len(lines)
-        self.box("title", (0.0, -16.0 - tall), (width, tall), table(rows))
+        return _node("title", (0.0, -16.0 - tall), (width, tall), table(rows))
+
+
+def _node(name: str, at: Point, size: Point, html: str) -> str:
+    """Return a box as DOT; one without a size is around ``at``."""
+    x, y = at[0] + size[0] / 2, -(at[1] + size[1] / 2)
+    sized = f'width="{size[0] / 72:.4f}", height="{size[1] / 72:.4f}", ' if size[0] else ""
+    return f'  "{safe(name)}" [pos="{x:.2f},{y:.2f}", {sized}shape="plain", label=<{html}>];'
+
+
+def in_lines(sizes: Sequence[Point], apart: Point, margin: float = 0.0) -> list[Point]:
+    """Return the top left corners of boxes side by side, in lines that fit a drawing; ``apart`` is between them."""
+    corners: list[Point] = []
+    x, y, tall = margin, 0.0, 0.0
+    for wide, high in sizes:
+        if x > margin and x + wide + margin > MOST_WIDE:
+            x, y, tall = margin, y + tall + apart[1], 0.0
+        corners.append((x, y))
+        x, tall = x + wide + apart[0], max(tall, high)
+    return corners
 
 
 @dataclass

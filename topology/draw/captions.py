@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import isnan
 
 from topology.base.figures import Evidence, weakest
-from topology.base.units import format_quantity, plural
+from topology.base.units import format_quantity, plural, span
 from topology.cluster import Cluster
-from topology.draw.fold import Fold
+from topology.draw.fold import Fold, Links
 from topology.fabrics.fabric import ScaleOutSpec
 from topology.physical import physical_of_whole
 from topology.spec import FabricSpec
@@ -42,19 +42,13 @@ def common_head(names: Sequence[str]) -> str:
 
 def ids_text(names: Sequence[str]) -> str:
     """Return "f.s0 to f.s8", or the one name."""
-    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+    return span([names[0], names[-1]])
 
 
 def broken_lines(text: str) -> list[str]:
     """Break "a x b = c" before the sign, to fit a narrow place."""
     left, sign, right = text.partition(" = ")
     return [left, f"= {right}"] if sign else [left]
-
-
-def noun(domains: Iterable[DomainSpec]) -> str:
-    """Return what a GPU of some domains is called: its vendor's word, "accelerator" where they differ."""
-    nouns = {domain.gpu.noun for domain in domains}
-    return nouns.pop() if len(nouns) == 1 else "accelerator"
 
 
 def slow_gpus(cluster: Cluster) -> dict[str, float]:
@@ -78,7 +72,7 @@ def title(cluster: Cluster) -> str:
     elif "blackboard" in statuses:
         warning = " (round figures, not a real machine)"
     broken, slow = cluster.spec.gpus - len(cluster.gpus), len(slow_gpus(cluster))
-    gpus = plural(cluster.spec.gpus, noun(domains))
+    gpus = plural(cluster.spec.gpus, cluster.spec.noun)
     if cluster is not cluster.whole:
         gpus = f"{len(cluster.gpus)} of {gpus}"
     elif broken:
@@ -98,10 +92,13 @@ def physical_line(cluster: Cluster) -> str:
         parts.append(f"{watts} {limits.power.scope} ({limits.power.evidence.label})")
     cables = [(limits.copper_links, "copper link"), (limits.optical_links, "optical link")]
     counted = [plural(count, word) for count, word in cables if count]
-    counted = [f"{' and '.join(counted)} outside hosts"] if counted else []
+    if counted:
+        parts.append(f"{' and '.join(counted)} outside hosts")
     if not all(one.counted for one in limits.cabling):
-        counted.append("scale-up cables not published")
-    return f"Physical: {', '.join([*parts, *(counted or ['no cables between hosts'])])}"
+        parts.append("scale-up cables not published")
+    elif not counted:
+        parts.append("no cables between hosts")
+    return f"Physical: {', '.join(parts)}"
 
 
 def kind_title(domain: DomainSpec) -> str:
@@ -133,12 +130,9 @@ def subtitles(cluster: Cluster, opened: int | None) -> list[str]:
 def each_way(count: int, fabric: FabricSpec) -> str:
     """Return "18 x 25 GB/s = 450 GB/s each way" for parallel links."""
     rate = fabric.link_bytes_per_s.value
-    one = rate_text(rate)
     if isnan(rate):
-        return f"{count} link{'s' if count > 1 else ''} of {one}"
-    if count == 1:
-        return f"{one} each way"
-    return f"{count} x {one} = {format_quantity(count * rate, 'byte/s')} each way"
+        return f"{plural(count, 'link')} of {rate_text(rate)}"
+    return Links({(rate, 1.0): count}).text()
 
 
 def fabric_title(fabric: FabricSpec) -> str:
@@ -219,7 +213,7 @@ def scale_up_words(folded: Fold, number: int) -> list[str]:
     rates = {domain.scale_up_bytes_per_s}
     if folded.damaged(number):
         rates = {folded.gpu_links[i].bytes_per_s for host in hosts for i in host.gpus}
-    least_most = " to ".join(dict.fromkeys(rate_text(rate) for rate in (min(rates), max(rates))))
+    least_most = span(map(rate_text, (min(rates), max(rates))))
     rate = f"{'at least ' if folded.raw else ''}{least_most} each way per {domain.gpu.noun}"
     return [chips_text(folded, number), rate]
 

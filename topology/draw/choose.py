@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from topology.base.units import plural
-from topology.draw.canvas import text_width
+from topology.draw.canvas import Sheet, text_width
 from topology.draw.captions import kind_title
 from topology.draw.fold import Group, Host, Pod, Shape, Switch
 from topology.draw.painter import Painter
-from topology.structures.domain import DomainSpec
 
 _OPEN_PODS, _OPEN_GPUS = 4, 576
 _OVERLAY_PODS, _OVERLAY_GPUS = 18, 1152
@@ -39,14 +38,17 @@ class Block:
     """
 
     title: str
-    domain: DomainSpec
-    numbers: tuple[int, ...]
-    single: bool
-    whole: bool
     rows: tuple[Row, ...]
     hosts: tuple[Host, ...]
+    single: bool = False
+    whole: bool = False
     alike: int = 1
     others: tuple[Host, ...] = ()
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Its domains."""
+        return tuple(dict.fromkeys(host.domain for host in self.hosts))
 
     @property
     def shape(self) -> Shape:
@@ -60,13 +62,53 @@ class Block:
 
 
 @dataclass
+class BlockTable:
+    """The table of a block of GPUs, or of what is left out, with the ``hosts`` that it stands for."""
+
+    sheet: Sheet
+    hosts: Sequence[Host]
+    by_rail: bool = False
+    header: int = 0
+    columns: int = 0
+    cell_width: int = 0
+
+    def rail_x(self, rail: int) -> float:
+        """Return how far from its left edge the middle of the column of a rail is."""
+        return 3 + self.header + rail * (self.cell_width + 1) + self.cell_width / 2
+
+
+@dataclass
 class Column:
-    """One column of the picture: a pod drawn open, or pods left out, all the same as one that is drawn or not."""
+    """One column of the picture: a pod drawn open, or pods left out, all the same as one that is drawn or not.
+
+    Its tables and their sizes are known once it is measured: ``head`` is that of the leaves, ``leaf_x`` how far from
+    its middle each leaf is, ``x`` its left edge.
+    """
 
     pods: list[Pod]
     blocks: list[Block] = field(default_factory=list)
     same: bool = False
     more_domains: bool = True
+    head: Sheet | None = None
+    tables: list[BlockTable] = field(default_factory=list)
+    width: float = 0.0
+    leaf_x: Mapping[str, float] = field(default_factory=dict)
+    x: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Name of its box of leaves."""
+        return f"{'pod' if self.blocks else 'more'}{self.pods[0].number}"
+
+    @property
+    def centre(self) -> float:
+        """Where its middle is."""
+        return self.x + self.width / 2
+
+    @property
+    def height(self) -> float:
+        """Height of the highest block."""
+        return max(table.sheet.height for table in self.tables)
 
     @property
     def hosts(self) -> list[Host]:
@@ -119,9 +161,9 @@ def _columns(painter: Painter, pods: Sequence[Pod], most: int) -> list[Column]:
         columns.append(_column(painter, first))
         inside = [pod for pod in others if not {*first.domains}.isdisjoint(pod.domains)]
         beyond = [pod for pod in others if pod not in inside]
-        columns += [Column(inside, same=True, more_domains=False)] if inside else []
-        columns += [Column(beyond, same=True)] if beyond else []
-    return [*columns, Column(rest)] if rest else columns
+        columns += _left_out(inside, same=True, more_domains=False)
+        columns += _left_out(beyond, same=True)
+    return [*columns, *_left_out(rest)]
 
 
 def _parts(pods: Sequence[Pod], spines: Sequence[Switch] = ()) -> tuple[list[Host], list[Switch]]:
@@ -141,10 +183,8 @@ def _column(painter: Painter, pod: Pod, *, every_row: bool = False) -> Column:
 
         kinds, _ = painter.same(blocks, lambda block: (kind(block), block.hosts, ()))
         blocks = [
-            replace(
-                first, alike=1 + len(others), others=tuple(host for block in others for host in block.hosts)
-            )
-            for first, *others in kinds
+            replace(first, alike=1 + len(rest), others=tuple(host for block in rest for host in block.hosts))
+            for first, *rest in kinds
         ]
     return Column([pod], blocks)
 
@@ -164,21 +204,15 @@ def _blocks(painter: Painter, pod: Pod, *, every_row: bool) -> list[Block]:
         number = hosts[0].domain
         if len(by_domain[number]) == 1:
             names = [painter.domain_name(host.domain) for host in hosts]
-            title = kind_title(spec.domains[number])
-            title = title if len(hosts) == 1 else f"{len(hosts)} x {title}"
+            title = f"{len(hosts)} x " * (len(hosts) > 1) + kind_title(spec.domains[number])
             rows = _rows(painter, names, hosts, every_row=every_row)
-            numbers = tuple(host.domain for host in hosts)
-            blocks.append(Block(title, spec.domains[number], numbers, True, True, rows, tuple(hosts)))
+            blocks.append(Block(title, rows, tuple(hosts), single=True, whole=True))
             continue
         racks, whole = _racks(hosts), len(hosts) == len(by_domain[number])
         several = not whole or 1 < len(racks) <= _MOST_BLOCKS
         racks = [hosts] if len(racks) > _MOST_BLOCKS else racks
-        blocks += [
-            replace(
-                _block(painter, rack, several=several, every_row=every_row), whole=whole and len(racks) == 1
-            )
-            for rack in racks
-        ]
+        whole = whole and len(racks) == 1
+        blocks += [_block(painter, rack, several=several, every_row=every_row, whole=whole) for rack in racks]
     return blocks
 
 
@@ -192,12 +226,12 @@ def domain_section(painter: Painter, number: int) -> Section:
     if len(blocks) > most or max(len(block.rows) for block in blocks) > _LONGEST_BLOCK:
         rows = [row for block in blocks for row in block.rows]
         size = min(_LONGEST_BLOCK, max(-(-len(rows) // most), 12))
-        runs = [tuple(rows[i : i + size]) for i in range(0, len(rows), size)]
-        hosts_of = [tuple(row.host for row in run if row.host is not None) for run in runs]
-        blocks = [
-            replace(blocks[0], title=f"{run[0].header} to {run[-1].header}", rows=run, hosts=of_run)
-            for run, of_run in zip(runs, hosts_of, strict=True)
-        ]
+        like, blocks = blocks[0], []
+        for i in range(0, len(rows), size):
+            run = tuple(rows[i : i + size])
+            inside = tuple(row.host for row in run if row.host is not None)
+            title = f"{run[0].header} to {run[-1].header}"
+            blocks.append(replace(like, title=title, rows=run, hosts=inside))
     chips, upper = painter.fold.chips(number), painter.fold.chips(number, "upper")
     columns = [Column([_part(painter, i, block, bool(upper))], [block]) for i, block in enumerate(blocks)]
     if len(blocks) > most:
@@ -206,15 +240,15 @@ def domain_section(painter: Painter, number: int) -> Section:
         )
         columns = []
         for first, *others in kinds:
-            columns.append(first)
-            columns += [_left_out(others, same=True)] if others else []
-        columns += [_left_out(rest, same=False)] if rest else []
+            alike = [column.pods[0] for column in others]
+            columns += [first, *_left_out(alike, same=True, more_domains=False)]
+        columns += _left_out([column.pods[0] for column in rest], more_domains=False)
     return Section(Group([Pod(number, hosts, [])], upper or chips), columns)
 
 
-def _left_out(columns: Sequence[Column], *, same: bool) -> Column:
-    """Return columns of one domain as one that is not drawn open."""
-    return Column([pod for column in columns for pod in column.pods], same=same, more_domains=False)
+def _left_out(pods: list[Pod], *, same: bool = False, more_domains: bool = True) -> list[Column]:
+    """Return pods, if there are any, as a column that is not drawn open."""
+    return [Column(pods, same=same, more_domains=more_domains)] if pods else []
 
 
 def _part(painter: Painter, place: int, block: Block, two_tiers: bool) -> Pod:
@@ -231,7 +265,9 @@ def _racks(hosts: list[Host]) -> list[list[Host]]:
     return [hosts] if all(len(rack) == 1 for rack in racks) else racks
 
 
-def _block(painter: Painter, hosts: list[Host], *, several: bool, every_row: bool) -> Block:
+def _block(
+    painter: Painter, hosts: list[Host], *, several: bool, every_row: bool, whole: bool = False
+) -> Block:
     """Return the block of some hosts of one domain, which names their rack if it has ``several``."""
     number = hosts[0].domain
     place = painter.domain_name(number)
@@ -239,10 +275,8 @@ def _block(painter: Painter, hosts: list[Host], *, several: bool, every_row: boo
         place = f"{place} {hosts[0].rack.rpartition('.')[2].replace('r', 'rack ', 1)}"
     # the last part of an id of ours, else the id
     names = [h.id.rpartition(".")[2] if h.id.startswith(f"d{number}.") else h.id for h in hosts]
-    domain = painter.spec.domains[number]
-    title = f"{place}: {painter.count(hosts, domain.gpu.noun)}"
-    rows = _rows(painter, names, hosts, every_row=every_row)
-    return Block(title, domain, (number,), False, False, rows, tuple(hosts))
+    title = f"{place}: {painter.count(hosts, painter.spec.domains[number].gpu.noun)}"
+    return Block(title, _rows(painter, names, hosts, every_row=every_row), tuple(hosts), whole=whole)
 
 
 def _rows(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from topology.base.units import plural
 from topology.draw import palette
 from topology.draw.canvas import TEXT_POINTS, Sheet, cell, fitting, named, text_width, wrapped
 from topology.draw.captions import common_head, ids_text, ranges, scale_up_words
-from topology.draw.choose import Block, Column, header_width, row_header
+from topology.draw.choose import Block, BlockTable, Column, header_width, row_header
 from topology.draw.fold import Pod, Switch
 from topology.draw.overlay import percent
 from topology.draw.painter import Painter
@@ -19,57 +18,17 @@ GAP = 12
 _PLACEHOLDER, _LONGEST_ROW, _MOST_CELLS = 200, 16, 32
 
 
-@dataclass
-class BlockView:
-    """One block of GPUs as a table; without a block, words about what is left out."""
-
-    block: Block | None
-    sheet: Sheet
-    by_rail: bool = False
-    header: int = _LONGEST_ROW
-    columns: int = 0
-    cell_width: int = 0
-
-    def rail_x(self, rail: int) -> float:
-        """Return how far from its left edge the middle of the column of a rail is."""
-        return 3 + self.header + rail * (self.cell_width + 1) + self.cell_width / 2
-
-
-@dataclass
-class ColumnView:
-    """One column with its tables and their sizes; ``leaf_x`` counts from its middle, ``x`` is set when known."""
-
-    column: Column
-    name: str
-    head: Sheet | None
-    blocks: list[BlockView]
-    width: float
-    leaf_x: Mapping[str, float] = field(default_factory=dict)
-    x: float = 0.0
-
-    @property
-    def centre(self) -> float:
-        """Where its middle is."""
-        return self.x + self.width / 2
-
-    @property
-    def height(self) -> float:
-        """Height of the highest block."""
-        return max(view.sheet.height for view in self.blocks)
-
-
-def measure(painter: Painter, column: Column, cell_width: int) -> ColumnView:
+def measure(painter: Painter, column: Column, cell_width: int) -> None:
     """Make the tables of a column."""
     pod = column.pods[0]
     if not column.blocks:
-        return _placeholder(painter, column)
-    blocks = [_block(painter, pod, block, cell_width) for block in column.blocks]
-    inner = sum(view.sheet.width + GAP for view in blocks) - GAP
-    name = f"pod{pod.number}"
-    if not pod.leaves and painter.opened is not None:  # right under the chips of the domain
-        return ColumnView(column, name, None, blocks, inner)
-    head, leaf_x = _leaf_box(painter, pod.leaves, inner, blocks, cell_width)
-    return ColumnView(column, name, head, blocks, max(inner, head.width), leaf_x)
+        _leave_out(painter, column)
+        return
+    column.tables = [_block(painter, pod, block, cell_width) for block in column.blocks]
+    column.width = sum(table.sheet.width + GAP for table in column.tables) - GAP
+    if pod.leaves or painter.opened is None:  # else right under the chips of the domain
+        column.head, column.leaf_x = _leaf_box(painter, pod.leaves, column, cell_width)
+        column.width = max(column.width, column.head.width)
 
 
 def planes_of(leaves: Sequence[Switch]) -> list[list[Switch]]:
@@ -85,12 +44,13 @@ def planes_of(leaves: Sequence[Switch]) -> list[list[Switch]]:
 
 
 def _leaf_box(
-    painter: Painter, leaves: Sequence[Switch], inner: float, blocks: Sequence[BlockView], cell_width: int
+    painter: Painter, leaves: Sequence[Switch], column: Column, cell_width: int
 ) -> tuple[Sheet, dict[str, float]]:
-    """Return the table of the leaves of a pod, and how far from its middle each leaf is.
+    """Return the table of the leaves over a column, and how far from its middle each leaf is.
 
-    ``inner`` is the width of the ``blocks`` below; under one block by rails each leaf is over its rail.
+    Over one block by rails each leaf is over its rail.
     """
+    inner, blocks = column.width, column.tables
     if not leaves:
         sheet = Sheet(inner, palette.QUIET)
         sheet.line("no link to the fabric", 14, width=round(inner) - 4, ink=palette.FAULT)
@@ -128,11 +88,10 @@ def _leaf_box(
         more, _, words = plural(len(leaves) - _MOST_CELLS, word).partition(" ")
         sheet.line(f"and {more} more {words}", 12, colspan=span)
     if local:
-        look = {"bgcolor": "#ffffff", "ink": palette.INK}
+        fill, ink = "#ffffff", palette.INK
         if painter.usage is not None:
-            share = painter.usage.busiest(painter.around(names, names))
-            look = {"bgcolor": painter.usage.colour(share), "ink": painter.usage.ink(share)}
-        sheet.line(local, 13, colspan=span, **look)
+            fill, ink = painter.usage.fill_ink(painter.usage.busiest(painter.around(names, names)))
+        sheet.line(local, 13, colspan=span, bgcolor=fill, ink=ink)
     painter.add_faults(sheet, names, span, width=wide - 8)
     if over:
         return sheet, {leaf.id: below.rail_x(leaf.rail or 0) - wide / 2 for leaf in leaves}
@@ -140,16 +99,14 @@ def _leaf_box(
     return sheet, {leaf.id: 2 + each * (i % span + 0.5) - wide / 2 for i, leaf in enumerate(leaves)}
 
 
-def _rail_row(painter: Painter, leaves: Sequence[Switch], below: BlockView, planes: int) -> list[str]:
+def _rail_row(painter: Painter, leaves: Sequence[Switch], below: BlockTable, planes: int) -> list[str]:
     """Return a cell for the leaf of each rail, red where a rail has none; before them, which plane of several."""
     by_rail = {leaf.rail: leaf for leaf in leaves}
     name = common_head([leaf.id for leaf in leaves]).partition(".")[0] if planes > 1 else ""
     cells = [cell(fitting(name, below.header - 4), width=below.header)]
     for rail in range(below.columns):
-        leaf = by_rail.get(rail)
-        if leaf is None:
-            look = {"ink": palette.FAULT}
-            cells.append(cell("none", width=below.cell_width, height=16, **look))
+        if (leaf := by_rail.get(rail)) is None:
+            cells.append(cell("none", width=below.cell_width, height=16, ink=palette.FAULT))
             continue
         name = _short(leaf, leaves)
         fits = text_width(name) <= below.cell_width
@@ -184,17 +141,14 @@ def _words(leaves: Sequence[Switch]) -> tuple[str, str]:
     return word, f"{several} {' and '.join(heads)}" if all(heads) else ids_text(every) if every else ""
 
 
-def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockView:
+def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockTable:
     """Return the grid of one block: its rails above, its scale-up band below if all domains are drawn."""
     columns = min(block.columns, _LONGEST_ROW)
     shared = painter.same_tag(i for host in block.hosts for i in host.gpus)
     title = f"{block.title}, {shared}" if shared else block.title
     title += f" (x {block.alike} alike)" if block.others else ""
     band = _band(painter, block) if painter.opened is None else []
-    texts = [
-        text_width(title, TEXT_POINTS, bold=True) + 8,
-        *(text_width(line) + 12 for line, _, _ in band),
-    ]
+    texts = [text_width(title, TEXT_POINTS, bold=True) + 8, *(text_width(line) + 12 for line, _, _ in band)]
     header = header_width(painter, block.rows, shared)
     wide = max(header + columns * (cell_width + 1) + 4, 130, *texts)
     header = round(wide) - columns * (cell_width + 1) - 4
@@ -210,7 +164,7 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
             for r in range(columns)
         ]
         sheet.add([cell("", width=header), *cells], 13)
-    sheet.line(title, 15, bold=True, size=TEXT_POINTS, colspan=span, **_named_block(block))
+    sheet.line(title, 15, bold=True, size=TEXT_POINTS, colspan=span, **_named_block(painter, block))
     if block.others:
         elsewhere = ranges(sorted({host.domain for host in block.others} - {*block.numbers}))
         where = elsewhere or f"more racks of {painter.domain_name(block.numbers[0])}"
@@ -231,18 +185,18 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
         painter.add_faults(sheet, names, span, 2, width=wide - 8)
     for line, fill, ink in band:
         sheet.line(line, 13, colspan=span, bgcolor=fill, ink=ink)
-    return BlockView(block, sheet, by_rail, header, columns, cell_width)
+    return BlockTable(sheet, [*block.hosts, *block.others], by_rail, header, columns, cell_width)
 
 
-def _named_block(block: Block) -> dict[str, object]:
+def _named_block(painter: Painter, block: Block) -> dict[str, object]:
     """Return the attributes of the title of a block that is one domain; nothing of other blocks."""
     if not block.whole or len(block.numbers) != 1:
         return {}
     number = block.numbers[0]
     racks = {host.rack for host in block.hosts}
     where = f"rack {block.hosts[0].rack}" if len(racks) == 1 else plural(len(racks), "rack")
-    gpus = sum(host.places for host in block.hosts)
-    return named("domain", f"d{number}", f"domain of {plural(gpus, block.domain.gpu.noun)}, {where}")
+    gpus = plural(sum(host.places for host in block.hosts), painter.spec.domains[number].gpu.noun)
+    return named("domain", f"d{number}", f"domain of {gpus}, {where}")
 
 
 def _band(painter: Painter, block: Block) -> list[tuple[str, str, str]]:
@@ -262,12 +216,12 @@ def _band(painter: Painter, block: Block) -> list[tuple[str, str, str]]:
     ]
     if (usage := painter.usage) is not None:
         share = usage.busiest(usage.inside(numbers))
-        lines.append((f"busiest scale-up link: {percent(share)}", usage.colour(share), usage.ink(share)))
+        lines.append((f"busiest scale-up link: {percent(share)}", *usage.fill_ink(share)))
     return lines
 
 
-def _placeholder(painter: Painter, column: Column) -> ColumnView:
-    """Return dashed tables for what is not drawn open: how many, which, how many GPUs."""
+def _leave_out(painter: Painter, column: Column) -> None:
+    """Make dashed tables for what is not drawn open: how many, which, how many GPUs."""
     hosts, leaves, pods = column.hosts, column.leaves, len(column.pods)
     domains = sorted({host.domain for host in hosts})
     spread = column.more_domains and len(domains) < pods
@@ -279,20 +233,20 @@ def _placeholder(painter: Painter, column: Column) -> ColumnView:
     else:
         lines.append("of the same domain" if len(domains) == 1 else "of the same domains")
     lines = [*lines, *painter.summed_up(hosts)] if hosts else [f"no {painter.noun}s below"]
-    above = leaves[0].id if len(leaves) == 1 else plural(len(leaves), _words(leaves)[0])
-    if not hosts and len(leaves) > 1:
-        above = f"{above}: {ids_text([leaf.id for leaf in leaves])}"
+    ids = [leaf.id for leaf in leaves]
+    above = ids[0] if len(ids) == 1 else plural(len(ids), _words(leaves)[0])
+    if not hosts and len(ids) > 1:
+        above = f"{above}: {ids_text(ids)}"
     wide = max(_PLACEHOLDER, *(text_width(line, TEXT_POINTS, bold=True) + 14 for line in [above, *lines]))
-    head: Sheet | None = None
     if leaves or painter.opened is None:
-        head = Sheet(wide, palette.QUIET, dashed=True)
-        head.line(above, 20, width=wide - 4)
+        column.head = Sheet(wide, palette.QUIET, dashed=True)
+        column.head.line(above, 20, width=wide - 4)
     body = Sheet(wide, palette.NVLINK, dashed=True)
     body.line("", 6)
     for i, line in enumerate(lines):
         body.line(line, 15, bold=i == 0, size=TEXT_POINTS, width=wide - 4)
-    ids = [*(host.id for host in hosts), *painter.gpu_ids(hosts), *(leaf.id for leaf in leaves)]
+    ids = [*(host.id for host in hosts), *painter.gpu_ids(hosts), *ids]
     ids += [name for host in hosts for name in host.broken]
     painter.add_faults(body, [*ids, *painter.fold.chip_ids(domains)], 1, 2, width=wide - 8)
     body.line("", 6)
-    return ColumnView(column, f"more{column.pods[0].number}", head, [BlockView(None, body)], wide)
+    column.tables, column.width = [BlockTable(body, hosts)], wide

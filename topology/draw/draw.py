@@ -18,7 +18,7 @@ from topology.draw.nodes import DIRECT, MOST_IN_CIRCLE, NodesView, view_of, view
 from topology.draw.overlay import Overlay, TrafficOverlay
 from topology.draw.painter import Painter
 from topology.draw.render import FORMATS, render
-from topology.draw.tiers import draw_tiers
+from topology.draw.tiers import Tiers
 from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS
 
 LEVELS = ("auto", "fabric", "domain", "gpu")
@@ -135,7 +135,7 @@ def _draw(painter: Painter, level: str, number: int) -> list[str]:
         single = "gpu" if spec.gpus <= _GPU_LEVEL_MOST else "domain"
         level = "fabric" if len(spec.domains) > 1 else single
     if level == "fabric":
-        draw_tiers(painter)
+        Tiers(painter).draw()
         return []
     painter.opened = number
     domain = spec.domains[number]
@@ -151,7 +151,7 @@ def _draw(painter: Painter, level: str, number: int) -> list[str]:
     if one_rack(painter, number):
         draw_rack(painter, number)
     else:
-        draw_tiers(painter, number)
+        Tiers(painter).draw()
     return []
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import isnan, nan
 from typing import Any
@@ -18,24 +18,21 @@ import numpy as np
 
 from topology.base.names import natural
 from topology.base.units import format_quantity
-from topology.build import build_cluster
-from topology.cluster import Cluster
+from topology.cluster import Cluster, Gpu
+from topology.physical import as_built
 from topology.wiring import Ints, Wiring
 
 Shape = tuple[object, ...]
 _UNPUBLISHED = 0.0  # replaces a rate that is not a number, which would not equal itself
 
 
-@dataclass
-class Links:
+class Links(Counter[tuple[float, float]]):
     """Links between two places: how many of each rate (bytes/s, as built) and health (1: as built)."""
-
-    counts: Counter[tuple[float, float]] = field(default_factory=Counter)
 
     def add(self, edge: Mapping[str, Any], times: int = 1) -> None:
         """Add the links of one edge of the graph, or of several with the same attributes."""
         rate = edge["link_bytes_per_s"]
-        self.counts[_UNPUBLISHED if isnan(rate) else rate, edge["health"]] += edge["count"] * times
+        self[_UNPUBLISHED if isnan(rate) else rate, edge["health"]] += edge["count"] * times
 
     @classmethod
     def of(cls, edges: Iterable[Mapping[str, Any]]) -> Links:
@@ -50,32 +47,32 @@ class Links:
         """Return all links of ``parts`` together."""
         total = cls()
         for part in parts:
-            total.counts.update(part.counts)
+            total.update(part)
         return total
 
     @property
     def count(self) -> int:
         """How many links there are."""
-        return sum(self.counts.values())
+        return self.total()
 
     @property
     def degraded(self) -> bool:
         """Whether any runs below its rate."""
-        return any(health < 1 for _, health in self.counts)
+        return any(health < 1 for _, health in self)
 
     @property
     def bytes_per_s(self) -> float:
         """Bytes/s of all together, per direction, as they are now; NaN if a rate is not published."""
-        if any(rate == _UNPUBLISHED for rate, _ in self.counts):
+        if any(rate == _UNPUBLISHED for rate, _ in self):
             return nan
-        return sum(count * rate * health for (rate, health), count in self.counts.items())
+        return sum(count * rate * health for (rate, health), count in self.items())
 
     def text(self) -> str:
         """Return "18 x 25 GB/s = 450 GB/s each way"; links of a lower rate or health are added."""
-        if not self.counts:
+        if not self:
             return "no link"
         parts = []
-        for (rate, health), count in sorted(self.counts.items(), reverse=True):
+        for (rate, health), count in sorted(self.items(), reverse=True):
             slow = "" if health >= 1 else f" x {health:.3g}"
             one = "unpublished rate" if rate == _UNPUBLISHED else f"{format_quantity(rate, 'byte/s')}{slow}"
             parts.append(f"{count:,} x {one}" if self.count > 1 else one)
@@ -124,9 +121,9 @@ class Switch:
     shape: Shape = ()
 
     @property
-    def linked(self) -> bool:
-        """Whether it has a link left."""
-        return any(links.count for links in (self.up, self.down, self.side, self.far))
+    def links(self) -> Links:
+        """All that it has left."""
+        return Links.sum((self.up, self.down, self.side, self.far))
 
 
 @dataclass
@@ -188,12 +185,12 @@ class Fold:
         self._gpus, self._wiring, self.specs = cluster.gpus, cluster.wiring, cluster.spec.domains
         self.raw = cluster.spec.raw is not None
         self.number = {gpu.id: i for i, gpu in enumerate(cluster.gpus)}
-        built = _as_built(cluster)
-        by_id = _hosts(cluster, built)
+        built = as_built(cluster.whole, moved=True)
+        self._built = built.wiring
+        by_id = self._hosts(built.gpus)
         self.hosts = list(by_id.values())
         self.owner = self._owners(by_id)
         self.switches = _switches(built.wiring)
-        self._built = built.wiring
         self.gpu_links = [Links() for _ in cluster.gpus]
         wiring = self._wiring
         self.degraded: list[tuple[str, str, float]] = []
@@ -211,8 +208,8 @@ class Fold:
         """Switches all of whose links, several, run at one health below 1, by id."""
         found: dict[str, float] = {}
         for name, switch in self.switches.items():
-            links = Links.sum([switch.up, switch.down, switch.side, switch.far])
-            healths = {health for _, health in links.counts}
+            links = switch.links
+            healths = {health for _, health in links}
             if links.count > 1 and len(healths) == 1 and (health := healths.pop()) < 1:
                 found[name] = health
         return found
@@ -289,6 +286,19 @@ class Fold:
         """Scale-up links of the GPUs of some hosts."""
         return Links.sum(self.gpu_links[i] for host in hosts for i in host.gpus)
 
+    def _hosts(self, built: Iterable[Gpu]) -> dict[str, Host]:
+        """Return the hosts in order, with their working and broken GPUs."""
+        broken = set(self._wiring.broken_gpus)
+        hosts: dict[str, Host] = {}
+        for gpu in built:
+            if gpu.id in self.number or gpu.id in broken:
+                host = hosts.setdefault(gpu.node, Host(gpu.node, gpu.domain, gpu.rack))
+                if gpu.id in broken:
+                    host.broken.append(gpu.id)
+                else:
+                    host.gpus.append(self.number[gpu.id])
+        return hosts
+
     def _owners(self, hosts: Mapping[str, Host]) -> dict[str, Host]:
         """Return the host of every GPU, NIC, PCIe switch and host processor."""
         owner = {gpu.id: hosts[gpu.node] for gpu in self._gpus}
@@ -299,7 +309,7 @@ class Fold:
         while found:  # those without a host of their own: that of a neighbour
             found = {}
             for name in (wiring.names[n] for n in inside if wiring.names[n] not in owner):
-                others = sorted(wiring.names[n] for n in wiring.others(wiring.number[name]).tolist())
+                others = sorted(wiring.neighbours(name))
                 near = next((owner[other] for other in others if other in owner), None)
                 found |= {name: near} if near is not None else {}
             owner |= found
@@ -321,18 +331,16 @@ class Fold:
         rates = wiring.link_bytes_per_s
         classes = np.stack([rates.view(np.int64), wiring.count, wiring.health.view(np.int64)])
         _, first, kind = np.unique(classes, axis=1, return_index=True, return_inverse=True)
-        columns = (wiring.count[first].tolist(), rates[first].tolist(), wiring.health[first].tolist())
-        names = ("count", "link_bytes_per_s", "health")
-        edges = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        names = {"count": wiring.count, "link_bytes_per_s": rates, "health": wiring.health}
+        edges = [{name: values[link].item() for name, values in names.items()} for link in first]
         owner, rank = self._places(wiring, self.owner), self._ranks(wiring)
         gpu = np.array([name in self.number for name in wiring.names], dtype=bool)
         groups = {switch.group: i for i, switch in enumerate(self.switches.values())}
         group = np.array([groups[self.switches[n].group] if n in self.switches else -1 for n in wiring.names])
         a, b = np.concatenate([wiring.a, wiring.b]), np.concatenate([wiring.b, wiring.a])
         host, outer = owner[a] >= 0, owner[b] >= 0
-        inner = np.select(
-            [~(gpu[a] & gpu[b]) & (owner[a] == owner[b]), owner[a] == owner[b]], [_PART, _MATE], _PEER
-        )
+        same_host, gpus = owner[a] == owner[b], gpu[a] & gpu[b]
+        inner = np.select([same_host & gpus, same_host], [_MATE, _PART], _PEER)
         equal = np.where(group[a] == group[b], 11, 12)
         between = np.select([outer, rank[a] < rank[b], rank[a] > rank[b]], [10, 9, 10], equal)
         relation = np.where(host, np.where(outer, inner, rank[b]), between)
@@ -360,15 +368,15 @@ class Fold:
             shape = (self.specs[host.domain].gpu.name, len(host.broken), *gpus, *map(tuple, others))
             host.shape = known.setdefault(shape, shape)
 
-    def _domain_shapes(self) -> list[Shape]:
+    def _domain_shapes(self) -> list[int]:
         """Return the shape of each domain: its number among those that differ."""
         names: dict[object, int] = {}
-        shapes: list[Shape] = []
+        shapes: list[int] = []
         for number, (spec, hosts) in enumerate(zip(self.specs, self.hosts_by_domain, strict=True)):
             chips = tuple(self.switches[name].shape for name in self.chip_ids([number]))
             inner = tuple(host.shape for host in hosts)
             key = (spec.part, spec.gpu.name, spec.structure, getattr(spec, "shape", ()), inner, chips)
-            shapes.append((names.setdefault(key, len(names)),))
+            shapes.append(names.setdefault(key, len(names)))
         return shapes
 
     def _pods(self) -> list[Pod]:
@@ -397,24 +405,25 @@ class Fold:
         """Put pods under the same spines together, and give pods and groups their shapes."""
         from networkx.utils import UnionFind
 
-        joined: UnionFind[str] = UnionFind()
-        parts: dict[int, Counter[int]] = defaultdict(Counter)
+        joined: UnionFind[object] = UnionFind()
         for pod in pods:
-            joined.union(f"pod {pod.number}", *(leaf.id for leaf in pod.leaves))
-            for host in pod.hosts:
-                parts[host.domain][pod.number] += 1
-        for domain in parts.values():
-            joined.union(*(f"pod {number}" for number in domain))
+            domains = (("domain", number) for number in pod.domains)
+            joined.union(pod.number, *(leaf.id for leaf in pod.leaves), *domains)
+        pods_of = Counter(number for pod in pods for number in pod.domains)
         built, rank = self._built, self._ranks(self._built)
         low, high = _TIERS.index("router"), _TIERS.index("spine")
         fabric = (rank >= low) & (rank <= high)
         for link in np.flatnonzero(fabric[built.a] & fabric[built.b]).tolist():
             joined.union(built.names[built.a[link]], built.names[built.b[link]])
-        members: dict[str, list[Pod]] = defaultdict(list)
+        members: dict[object, list[Pod]] = defaultdict(list)
         for pod in pods:
-            pod.shape = self._pod_shape(pod, parts)
-            members[joined[f"pod {pod.number}"]].append(pod)
-        over: dict[str, list[Switch]] = defaultdict(list)
+            hosts: dict[int, list[Shape]] = defaultdict(list)
+            for host in pod.hosts:
+                hosts[host.domain].append(host.shape)
+            rows = ((self.domain_shapes[n], pods_of[n], tuple(own)) for n, own in hosts.items())
+            pod.shape = (tuple(leaf.shape for leaf in pod.leaves), *rows)
+            members[joined[pod.number]].append(pod)
+        over: dict[object, list[Switch]] = defaultdict(list)
         for spine in self.tier("spine"):
             over[joined[spine.id]].append(spine)
         return [
@@ -422,30 +431,10 @@ class Fold:
             for root, inner in members.items()
         ]
 
-    def _pod_shape(self, pod: Pod, parts: Mapping[int, Counter[int]]) -> Shape:
-        """Return the shape of a pod: its leaves, and its hosts by domain."""
-        hosts: dict[int, list[Shape]] = {number: [] for number in pod.domains}
-        for host in pod.hosts:
-            hosts[host.domain].append(host.shape)
-        rows = ((self.domain_shapes[n], len(parts[n]), tuple(own)) for n, own in hosts.items())
-        return (tuple(leaf.shape for leaf in pod.leaves), *rows)
-
-
-def _as_built(cluster: Cluster) -> Cluster:
-    """Return the whole cluster with nothing broken; cables that end elsewhere than planned end there."""
-    spec = cluster.spec
-    if not spec.faults:
-        return cluster.whole
-    moved = tuple(fault for fault in spec.faults if fault.cabled_to is not None)
-    return build_cluster(replace(spec, faults=moved))
-
 
 def _switches(built: Wiring) -> dict[str, Switch]:
     """Return every switch with its tier; a plain switch is in the first one if hosts hang on it."""
     found: dict[str, Switch] = {}
-    host = built.is_kind("gpu", *_INSIDE)
-    linked = np.zeros(len(host), dtype=bool)
-    linked[built.a[host[built.b]]] = linked[built.b[host[built.a]]] = True
     for n in np.flatnonzero(built.is_kind("switch", *_TIERS[2:])).tolist():
         name, tier = built.names[n], built.kinds[n]
         domain, rail, pod = (
@@ -453,23 +442,8 @@ def _switches(built: Wiring) -> dict[str, Switch]:
         )
         if tier == "switch":
             under, alone = ("leaf", "spine") if domain is None else ("chip", "upper")
-            tier = under if linked[n] else alone
+            tier = under if built.on_hosts[n] else alone
         # a first-tier switch is alone, a router one of its group
         group = name if pod is None or tier != "router" else f"group {pod}"
         found[name] = Switch(name, tier, domain, rail, group)
     return dict(sorted(found.items(), key=lambda item: natural(item[0])))
-
-
-def _hosts(cluster: Cluster, built: Cluster) -> dict[str, Host]:
-    """Return the hosts in order, with their working and broken GPUs."""
-    place = {gpu.id: i for i, gpu in enumerate(cluster.gpus)}
-    broken = set(cluster.wiring.broken_gpus)
-    hosts: dict[str, Host] = {}
-    for gpu in built.gpus:
-        if gpu.id in place or gpu.id in broken:
-            host = hosts.setdefault(gpu.node, Host(gpu.node, gpu.domain, gpu.rack))
-            if gpu.id in broken:
-                host.broken.append(gpu.id)
-            else:
-                host.gpus.append(place[gpu.id])
-    return hosts

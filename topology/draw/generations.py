@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from math import isfinite, isnan
 
 from topology.base.units import format_number, format_quantity, plural
 from topology.cluster import Cluster
 from topology.draw import palette
-from topology.draw.canvas import MOST_WIDE, TEXT_POINTS, Canvas, Point, cell, table, text_width
+from topology.draw.canvas import TEXT_POINTS, Canvas, Point, cell, in_lines, table, text_width
 from topology.draw.captions import kind_title, rate_text
 from topology.structures.domain import DomainSpec
 
@@ -28,19 +29,13 @@ def generations_source(clusters: Sequence[Cluster]) -> str:
     domains = [(cluster, domain) for cluster in clusters for domain in dict.fromkeys(cluster.spec.domains)]
     rates = [rate for one in domains for _, rate in _rates(*one) if isfinite(rate)]
     scale = _LONGEST_BAR / max(rates, default=1.0)
-    rows: list[list[tuple[float, Cluster, DomainSpec]]] = [[]]
-    x = 0.0
-    for cluster, domain in domains:
-        wide = _width(cluster, domain)
-        if x > 0 and x + wide > MOST_WIDE:
-            x = 0.0
-            rows.append([])
-        rows[-1].append((x, cluster, domain))
-        x += wide + _APART
+    corners = in_lines([(_width(*one), 1.0) for one in domains], (_APART, 0))
     y = 0.0
-    for row in rows:
-        tall = max(_grid_size(domain)[1] for _, _, domain in row)
-        ends = [_draw(canvas, (x, y), tall, cluster, domain, scale) for x, cluster, domain in row]
+    # equal places from the top are one line
+    for _, run in groupby(zip(corners, domains, strict=True), key=lambda row: row[0][1]):
+        line = list(run)
+        tall = max(_grid_size(domain)[1] for _, (_, domain) in line)
+        ends = [_draw(canvas, (x, y), tall, *one, scale) for (x, _), one in line]
         y = max(ends) + _LINE
     return canvas.source()
 

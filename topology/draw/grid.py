@@ -6,12 +6,12 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from topology.base.units import plural
+from topology.base.units import plural, span
 from topology.draw import palette
-from topology.draw.canvas import MOST_WIDE, TEXT_POINTS, Point, Sheet, cell, named, table, text_width
+from topology.draw.canvas import TEXT_POINTS, Sheet, cell, in_lines, named, table, text_width
 from topology.draw.captions import UNCOUNTED, broken_lines, own_links, rate_text
 from topology.draw.fold import Host, Links, Switch
-from topology.draw.painter import Ends, Painter, Place
+from topology.draw.painter import Ends, Painter, Place, gpus_as_built
 from topology.structures.torus import TorusDomain, torus_places
 
 _CELL, _BRIDGE, _STUB, _GAP = 26, 8, 6, 78
@@ -39,15 +39,9 @@ def draw_torus(painter: Painter, number: int) -> list[str]:
     grid = _Torus(painter, number)
     planes = grid.planes()
     margin = float(_GAP if len(planes) > 1 else 0)
-    x, y, tall = margin, 0.0, 0.0
-    corners: list[Point] = []
-    for i, plane in enumerate(planes):
-        if x > margin and x + plane.sheet.width + margin > MOST_WIDE:
-            x, y, tall = margin, y + tall + 30, 0.0
-        corners.append((x, y))
+    corners = in_lines([(plane.sheet.width, plane.sheet.height) for plane in planes], (_GAP, 30), margin)
+    for i, (plane, (x, y)) in enumerate(zip(planes, corners, strict=True)):
         painter.canvas.sheet(f"plane{i}", (x, y + (grid.middle - 11 if plane.left_out else 0)), plane.sheet)
-        tall = max(tall, plane.sheet.height)
-        x += plane.sheet.width + _GAP
     places = {plane.rest: i for i, plane in enumerate(planes) if not plane.left_out}
     for i, plane in enumerate(planes):
         links, pairs, following = grid.to_next(plane.rest)
@@ -55,29 +49,20 @@ def draw_torus(painter: Painter, number: int) -> list[str]:
         if not links.count or target >= len(planes):
             continue
         right, top = corners[i][0] + plane.sheet.width, corners[i][1]
-        painter.label((right - 2, top + grid.middle - 24), links, kind=f"plane {i}")
+        painter.label((right - 2, top + grid.middle - 24), links, f"plane {i}")
         left, there = corners[target]
-        straight = target == i + 1 and there == top
-        if not straight:
-            for name, at, words in (
-                (f"to{i}", (right + 52, top + grid.middle), following),
-                (f"from{i}", (left - 52, there + grid.middle), plane.rest),
-            ):
-                painter.canvas.text(name, at, [f"to {_words(words)}"], palette.BAND_INK)
-        begin, end = (
-            (f"plane{i}", (right, top + grid.middle)),
-            (f"plane{target}", (left, there + grid.middle)),
-        )
+        y, to_y = top + grid.middle, there + grid.middle
+        begin, end = (f"plane{i}", (right, y)), (f"plane{target}", (left, to_y))
         halves = [(begin, end)]
-        if not straight:
-            halves = [
-                (begin, (f"to{i}", (right + 26, top + grid.middle))),
-                (end, (f"from{i}", (left - 26, there + grid.middle))),
-            ]
+        if target != i + 1 or there != top:
+            painter.canvas.text(f"to{i}", (right + 52, y), [f"to {_words(following)}"], palette.BAND_INK)
+            painter.canvas.text(f"from{i}", (left - 52, to_y), [f"to {_words(plane.rest)}"], palette.BAND_INK)
+            halves = [(begin, (f"to{i}", (right + 26, y))), (end, (f"from{i}", (left - 26, to_y)))]
         for half in halves:
             painter.link(half, pairs, colour=palette.NVLINK, width=3.0, dashed=links.degraded, links=links)
-    painter.draw_legend((0.0, y + tall + 20))
-    return _torus_notes(grid.domain)
+    bottom = max(y + plane.sheet.height for plane, (_, y) in zip(planes, corners, strict=True))
+    painter.draw_legend((0.0, bottom + 20))
+    return grid.notes()
 
 
 def _words(rest: Coordinate) -> str:
@@ -92,26 +77,18 @@ class _Torus:
         self.painter = painter
         domain = painter.spec.domains[number]
         assert isinstance(domain, TorusDomain)  # noqa: S101 - its picture is a grid
-        self.domain = domain
-        nodes, each = self.domain.gpus // self.domain.gpus_per_node, self.domain.gpus_per_node
-        # all hosts of the domain, also those that have no working GPU
-        names = [f"d{number}.n{n}.g{g}" for n in range(nodes) for g in range(each)]
-        places = map(tuple, torus_places(self.domain).T.tolist())
-        self.ids: dict[Coordinate, str] = dict(zip(places, names, strict=True))
-        self.shape = self.domain.shape
+        self.domain, self.shape = domain, domain.shape
+        places = map(tuple, torus_places(domain).T.tolist())
+        self.ids: dict[Coordinate, str] = dict(zip(places, gpus_as_built(domain, number), strict=True))
         self.rows, self.columns = (*self.shape, 1)[:2]
         self.shown = [n if n <= _LARGEST_SIDE else _SHOWN_SIDE for n in (self.rows, self.columns)]
         self.cell = painter.detail_width(_CELL, min(self.columns, _LARGEST_SIDE), _MOST_DETAIL)
-        self.middle = self._down(self.shown[0] // 2)  # where links to other planes end
+        # where links to other planes end: at the middle of a row
+        self.middle = 2 + 16 + _STUB + 1 + (19 + _STUB + 1) * (self.shown[0] // 2) + 9
         self.rest = list(product(*(range(size) for size in self.shape[2:])))
         self.members: dict[Coordinate, list[str]] = {rest: [] for rest in self.rest}
         for at, name in self.ids.items():
             self.members[at[2:]].append(name)
-
-    @staticmethod
-    def _down(row: int) -> float:
-        """Return how far from the top of a plane the middle of a row is."""
-        return 2 + 16 + _STUB + 1 + (19 + _STUB + 1) * row + 9
 
     def planes(self) -> list[_Plane]:
         """Return the planes to draw: all, or the first of each look, and what is left out between them."""
@@ -137,6 +114,13 @@ class _Torus:
             planes += [self._plane(rest)] if rest is not None else []
         return planes
 
+    def notes(self) -> list[str]:
+        """Return a line about what the bars mean, and the dimensions."""
+        round_ends = "; links at the edges of a grid wrap around" if any(self.domain.wrap[:2]) else ""
+        sides = zip(_NAMES, self.shape, self.domain.wrap, strict=False)
+        parts = [f"{name}: {'ring' if wrap else 'line'} of {size}" for name, size, wrap in sides if size > 1]
+        return [f"Bars are links{round_ends}; {', '.join(parts)}"]
+
     def _look(self, rest: Coordinate) -> Hashable:
         """Return what planes that may be drawn as one have in common: nothing wrong, links of the same colours."""
         names, usage = self.members[rest], self.painter.usage
@@ -151,17 +135,17 @@ class _Torus:
         if not rest or (self.shape[2] == 2 and rest[0] == 1):  # a ring of two has one bundle of links
             return links, pairs, ()
         following = ((rest[0] + 1) % self.shape[2], *rest[1:])
+        graph = self.painter.cluster.graph
         for row, column in product(range(self.rows), range(self.columns)):
-            a, b = self.ids[row, column, *rest], self.ids[row, column, *following]
-            edge = self.painter.cluster.graph.get_edge_data(a, b)
-            if edge is not None:
-                links.add(edge)
-                pairs.append((a, b))
+            pair = self.ids[row, column, *rest], self.ids[row, column, *following]
+            if graph.has_edge(*pair):
+                links.add(graph.edges[pair])
+                pairs.append(pair)
         return links, pairs, following
 
     def _left_out(self, rest: list[Coordinate], *, same: bool) -> _Plane:
         """Return the placeholder for planes that look like one that is drawn, or not all of them."""
-        which = " to ".join(dict.fromkeys([_words(rest[0]), _words(rest[-1])]))
+        which = span([_words(rest[0]), _words(rest[-1])])
         count = plural(len(rest), "plane")
         gpus = plural(len(rest) * self.rows * self.columns, self.domain.gpu.noun)
         lines = (f"x {count} alike" if same else f"{count} more, not all identical", which, gpus)
@@ -181,10 +165,10 @@ class _Torus:
             place[self.ids[self._at(row, column, rest)]] for row in range(rows) for column in range(columns)
         ]
         title = f"{_words(rest) or 'x down, y across'} {self.painter.tag(shown)}".strip()
-        span = 2 * columns + 1
+        across = 2 * columns + 1
         sheet = Sheet(columns * (self.cell + _BRIDGE + 2) - _BRIDGE + 2 * _STUB + 4, palette.OUTLINE)
-        sheet.line(title, 15, bold=True, size=TEXT_POINTS, colspan=span)
-        sheet.add(self._down_row(-1, rest, columns), _STUB)
+        sheet.line(title, 15, bold=True, size=TEXT_POINTS, colspan=across)
+        sheet.add(self._down_row(-1, rest), _STUB)
         for row in range(rows):
             cells = [self._bar(self._at(row, -1, rest), self._at(row, 0, rest), 1, _STUB, 3, edge=True)]
             for column in range(columns):
@@ -193,21 +177,21 @@ class _Torus:
                 following, wide = self._at(row, column + 1, rest), _STUB if last else _BRIDGE
                 cells.append(self._bar(at, following, 1, wide, 3, edge=last and columns == self.columns))
             sheet.add(cells, 18)
-            sheet.add(self._down_row(row, rest, columns), _STUB)
+            sheet.add(self._down_row(row, rest), _STUB)
         if rows < self.rows or columns < self.columns:
             more = plural(self.rows * self.columns - len(shown), f"more {self.domain.gpu.noun}")
-            sheet.line(f"{more}, {self.rows} x {self.columns} in all", 14, colspan=span)
-        self.painter.add_faults(sheet, self.members[rest], span, 4)
+            sheet.line(f"{more}, {self.rows} x {self.columns} in all", 14, colspan=across)
+        self.painter.add_faults(sheet, self.members[rest], across, 4)
         return _Plane(rest, sheet)
 
     def _at(self, row: int, column: int, rest: Coordinate) -> Coordinate:
         """Return a place of the torus."""
         return (row % self.rows, column % self.columns, *rest)[: len(self.shape)]
 
-    def _down_row(self, row: int, rest: Coordinate, columns: int) -> list[str]:
+    def _down_row(self, row: int, rest: Coordinate) -> list[str]:
         """Return the links from one row to the next."""
         cells = [cell("", width=_STUB, height=_STUB)]
-        for column in range(columns):
+        for column in range(self.shown[1]):
             a, b = self._at(row, column, rest), self._at(row + 1, column, rest)
             bar = self._bar(a, b, 0, 3, _STUB, edge=row in (-1, self.rows - 1))
             cells += [bar, cell("", width=_BRIDGE, height=_STUB)]
@@ -226,14 +210,6 @@ class _Torus:
         colour = palette.FAULT if broken else self.painter.colour([(one, two)], palette.NVLINK)
         bar = table([["<td></td>"]], fixedsize="true", width=width, height=height, bgcolor=colour)
         return f'<td tooltip="{one} - {two}" href="#">{bar}</td>'
-
-
-def _torus_notes(domain: TorusDomain) -> list[str]:
-    """Return a line for what the bars mean, and one for the dimensions."""
-    round_ends = "; links at the edges of a grid wrap around" if any(domain.wrap[:2]) else ""
-    sides = zip(_NAMES, domain.shape, domain.wrap, strict=False)
-    parts = [f"{name}: {'ring' if wrap else 'line'} of {size}" for name, size, wrap in sides if size > 1]
-    return [f"Bars are links{round_ends}; {', '.join(parts)}"]
 
 
 _GPU, _CPU, _NIC, _NICS, _ROW = 30, 32, 36, 60, 18
@@ -290,7 +266,7 @@ class _Rack:
         self.chips, self.hosts = painter.fold.chips(number), painter.fold.hosts_by_domain[number]
         self.gpus = painter.gpu_ids(self.hosts)
         self.columns = max(host.places for host in self.hosts)
-        self.cpus = self._figure("node_cpus")
+        self.cpus = self.domain.counted("node_cpus")
         self.head = max(text_width(self._title(h), bold=True) + 8 for h in self.hosts)
         self.short = self.columns > _WIDE_ROW
         self.cell = painter.detail_width(_GPU - 6 * self.short, self.columns, _MOST_TRAY_DETAIL)
@@ -301,11 +277,6 @@ class _Rack:
         self.rate = f", {rate_text(out.fabric.link_bytes_per_s.value)} each" if out and not raw else ""
         self.width = self.head + self.cpus * (_CPU + 1) + self.columns * (self.cell + 1) + 4
         self.width += self.columns * (self.nic + 1) if self.nics else 0
-
-    def _figure(self, name: str) -> int:
-        """Return a count that the catalog gives for the domain, 0 where it gives none."""
-        figure = self.domain.figures.get(name)
-        return 0 if figure is None else int(figure.value)
 
     def _title(self, host: Host) -> str:
         """Return what a node tray is called."""
@@ -334,15 +305,15 @@ class _Rack:
         cells += [cell("CPU", width=_CPU, bgcolor="#e4e4e4", **small) for _ in range(self.cpus)]
         cells += [painter.gpu(place, self.cell, _ROW) for place in places]
         cells += [cell("", width=self.cell) for _ in range(spare)]
-        for rail, place in enumerate(places) if self.nics else ():
-            cells.append(self._nic(rail, place))
-        cells += [cell("", width=self.nic) for _ in range(spare) if self.nics]
+        if self.nics:
+            cells += [self._nic(rail, place) for rail, place in enumerate(places)]
+            cells += [cell("", width=self.nic) for _ in range(spare)]
         sheet.add(cells, _ROW)
         before = [cell("", height=12), *([cell("", colspan=self.cpus)] if self.cpus else [])]
         painter.add_tags(sheet, places, before)
-        span = 1 + self.cpus + self.columns + (self.columns if self.nics else 0)
+        across = 1 + self.cpus + self.columns + (self.columns if self.nics else 0)
         names = painter.gpu_ids([host])
-        painter.add_faults(sheet, [host.id, *names], span, width=self.width - 8)
+        painter.add_faults(sheet, [host.id, *names], across, width=self.width - 8)
         pairs = painter.around(names, [chip.id for chip in self.chips])
         return f"tray {host.id}".replace(":", ";"), sheet, painter.fold.scale_up_links([host]), pairs
 
@@ -356,15 +327,13 @@ class _Rack:
 
     def switch_trays(self) -> list[Tray]:
         """Return the trays of switch chips; one box of all of them where a tray holds an unknown number."""
-        each = self._figure("switch_tray_chips")
-        size = each or len(self.chips)
-        trays = [self.chips[i : i + size] for i in range(0, len(self.chips), size)]
-        return [
-            self._switch_tray(i, t, f"switch tray {i}" if each else "switches") for i, t in enumerate(trays)
-        ]
+        each = self.domain.counted("switch_tray_chips") or len(self.chips)
+        trays = [self.chips[i : i + each] for i in range(0, len(self.chips), each)]
+        return [self._switch_tray(i, tray) for i, tray in enumerate(trays)]
 
-    def _switch_tray(self, number: int, chips: Sequence[Switch], title: str) -> Tray:
+    def _switch_tray(self, number: int, chips: Sequence[Switch]) -> Tray:
         """Return one tray of switch chips."""
+        title = f"switch tray {number}" if self.domain.counted("switch_tray_chips") else "switches"
         sheet = Sheet(self.width, palette.NVLINK)
         small = {"height": _ROW}
         names = [chip.id for chip in chips]

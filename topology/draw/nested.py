@@ -10,9 +10,9 @@ from operator import mul
 
 from topology.base.units import plural
 from topology.draw import palette
-from topology.draw.canvas import MOST_WIDE, Point, Sheet, cell, named, text_width
+from topology.draw.canvas import Point, Sheet, cell, in_lines, named, text_width
 from topology.draw.fold import Links
-from topology.draw.painter import Ends, Painter
+from topology.draw.painter import Ends, Painter, gpus_as_built
 from topology.structures.nested import NestedDomain
 
 _CELL, _COLUMNS, _MOST_CELLS, _GAP, _ROW = 30, 4, 64, 40, 15
@@ -25,14 +25,12 @@ def draw_nested(painter: Painter, number: int) -> list[str]:
     domain = painter.spec.domains[number]
     assert isinstance(domain, NestedDomain)  # noqa: S101 - its picture is nested
     levels = _Levels(painter, number, domain)
-    x, y, tall = 0.0, 0.0, 0.0
-    for level in range(len(levels.sizes)):
-        circle = _Circle(levels, level)
-        if x and x + circle.size[0] > MOST_WIDE:
-            x, y, tall = 0.0, y + tall + _GAP, 0.0
-        circle.draw((x, y))
-        x, tall = x + circle.size[0] + _GAP, max(tall, circle.size[1])
-    painter.draw_legend((0.0, y + tall + 20))
+    circles = [_Circle(levels, level) for level in range(len(levels.sizes))]
+    corners = in_lines([circle.size for circle in circles], (_GAP, _GAP))
+    for circle, corner in zip(circles, corners, strict=True):
+        circle.draw(corner)
+    bottom = max(y + circle.size[1] for circle, (_, y) in zip(circles, corners, strict=True))
+    painter.draw_legend((0.0, bottom + 20))
     return levels.notes()
 
 
@@ -45,8 +43,7 @@ class _Levels:
 
     def __init__(self, painter: Painter, number: int, domain: NestedDomain) -> None:
         self.painter, self.domain = painter, domain
-        each = domain.gpus_per_node
-        self.names = [f"d{number}.n{gpu // each}.g{gpu % each}" for gpu in range(domain.gpus)]
+        self.names = gpus_as_built(domain, number)
         self.blocks = list(accumulate(domain.members, mul, initial=1))
         first = self._first()
         self.opened = [first // block for block in self.blocks[1:]]
@@ -97,10 +94,10 @@ class _Levels:
     def notes(self) -> list[str]:
         """Return a line for each level: its members, and the links between two of them."""
         lines = []
+        edges = self.painter.cluster.graph.edges
         for level, size in enumerate(self.sizes):
             kinds = Counter(
-                Links.of(self.painter.cluster.graph.edges[pair] for pair in pairs).text()
-                for pairs in self.links[level].values()
+                Links.of(map(edges.__getitem__, pairs)).text() for pairs in self.links[level].values()
             )
             each = "; ".join(
                 f"{plural(count, 'pair')} with {text}" for text, count in kinds.most_common(_MOST_TEXTS)
@@ -118,22 +115,20 @@ class _Circle:
         self.painter, block = levels.painter, levels.blocks[level]
         self.cells = block if block * self.count <= _MOST_CELLS else 0
         columns = min(self.cells, _COLUMNS)
-        wide = self.painter.detail_width(_CELL, max(columns, 1), _COLUMNS * _CELL)
-        self.cell = wide if self.cells else 0
-        self.box: Point = (
-            max(
-                columns * (self.cell + 1) + 4, 0 if block == 1 else text_width(self._title(99), bold=True) + 6
-            ),
-            (0 if block == 1 else _ROW + 1) + -(-self.cells // _COLUMNS) * (_ROW + 1) + 4,
-        )
+        room = self.painter.detail_width(_CELL, max(columns, 1), _COLUMNS * _CELL)
+        self.cell = room if self.cells else 0
+        heading = text_width(self._title(99), bold=True) + 6 if block > 1 else 0
+        rows = (block > 1) + -(-self.cells // _COLUMNS)
+        wide, tall = max(columns * (self.cell + 1) + 4, heading), rows * (_ROW + 1) + 4
+        self.box: Point = wide, tall
         self.radius = (
-            max(0.75 * self.box[0], self.count * self.box[0] * 0.21, 70.0),
-            max(1.3 * self.box[1], self.count * self.box[1] * (0.3 if self.cells else 0.22), 60.0),
+            max(0.75 * wide, self.count * wide * 0.21, 70.0),
+            max(1.3 * tall, self.count * tall * (0.3 if self.cells else 0.22), 60.0),
         )
         self.head = self._head()
         self.size: Point = (
-            max(2 * self.radius[0] + self.box[0], float(text_width(self.head[0]) + 8)),
-            2 * self.radius[1] + self.box[1] + 14 * len(self.head) + 10,
+            max(2 * self.radius[0] + wide, float(text_width(self.head[0]) + 8)),
+            2 * self.radius[1] + tall + 14 * len(self.head) + 10,
         )
 
     def _title(self, member: int) -> str:
@@ -163,12 +158,12 @@ class _Circle:
             places.append((x, y))
             canvas.sheet(self._name(member), (x - wide / 2, y - tall / 2), self._sheet(member))
         for pair in self._pairs():
-            line = tuple((self._name(member), places[member]) for member in pair)
+            tail, head = ((self._name(member), places[member]) for member in pair)
             ends = self.levels.links[self.level].get(pair, [])
             links = Links.of(self.painter.cluster.graph.edges[one] for one in ends)
             broken = pair in self.levels.broken[self.level]
             self.painter.link(
-                (line[0], line[1]),
+                (tail, head),
                 ends or None,
                 colour=palette.NVLINK if ends else palette.FAULT,
                 width=0.8 + 0.5 * min(links.count, 4),

@@ -11,7 +11,7 @@ from topology.base.units import plural
 from topology.cables import KIND_WORDS
 from topology.draw import palette
 from topology.draw.canvas import MOST_WIDE, Point, cell, named, table, text_width, wrapped
-from topology.draw.captions import UNCOUNTED
+from topology.draw.captions import UNCOUNTED, broken_lines
 from topology.draw.fold import Host, Links
 from topology.draw.painter import Ends, Painter
 from topology.structures.domain import DomainSpec
@@ -25,7 +25,6 @@ _OUTSIDE = ("core", "spine", "leaf", "router", "nic", "host", "pcie")
 _CHIPS = ("upper", "switch")
 _MARGIN, _LINE, _DROP, _GAP, _PAD, _NARROWEST = 140, 13, 96, 4, 6, 46
 _MOST_TEXTS, _MANY, _MOST_WORDY, _MOST_TOGETHER, _MOST_LOOSE = 4, 40, 8, 16, 12
-_WITH_MANY = ("switch", "upper")
 _CHIP = palette.NVLINK_FILL, palette.NVLINK
 _LOOKS = {"switch": _CHIP, "upper": _CHIP, "gpu": ("#ffffff", palette.OUTLINE)}
 """Fill and line of a kind; others are grey."""
@@ -114,12 +113,12 @@ class NodesView:
         self.members: dict[str, list[str]] = {}
         self.kinds: dict[str, list[str]] = defaultdict(list)
         for kind, of_kind in by_kind.items():
-            bundles = _bundles(of_kind, each if kind in _WITH_MANY else 1)
-            if kind == "gpu":
-                bundles = [[name] for name in of_kind]
+            bundles = [[name] for name in of_kind]
+            if kind != "gpu":
+                bundles = _bundles(of_kind, each if kind in _CHIPS else 1)
             self.kinds[kind] = [bundle[0] for bundle in bundles]
             self.members |= {bundle[0]: bundle for bundle in bundles}
-        self.gpus, self.bundled = self.kinds["gpu"], any(len(by_kind[kind]) > each for kind in _WITH_MANY)
+        self.gpus, self.bundled = self.kinds["gpu"], any(len(by_kind[kind]) > each for kind in _CHIPS)
         self.direct = len(self.gpus) == len(names) and 1 < len(names) <= MOST_IN_CIRCLE
         leader = {name: first for first, bundle in self.members.items() for name in bundle}
         # the view of a part lists its links in an order of its own
@@ -204,23 +203,19 @@ class NodesView:
         first = cos(pi / count)  # of the two on top
         for g, name in enumerate(self.gpus):
             angle = 2 * pi * (g + 0.5) / count
-            x, self.y[name] = (
-                across * (1 + sin(angle) * (1 if count > 2 else -1)),
-                down * (first - cos(angle)),
-            )
-            self.x[name], self.size[name] = x + width / 2, (width, height)
+            right = sin(angle) if count > 2 else -sin(angle)
+            self.x[name], self.y[name] = across * (1 + right) + width / 2, down * (first - cos(angle))
+            self.size[name] = (width, height)
             self._box(name, texts[name])
         middle = {name: (self.x[name], self.y[name] + height / 2) for name in self.gpus}
         for a, b in self.lines:
             self._draw((a, b), (middle[a], middle[b]), palette.NVLINK)
         self.painter.draw_legend((0.0, max(self.y.values()) + height + 20))
-        kinds = Counter(self._of(ends).text() for ends in self.links)
+        kinds, nouns = Counter(self._of(ends).text() for ends in self.links), f"{self.painter.noun}s"
         if len(kinds) == 1 and len(self.links) == count * (count - 1) // 2:
-            return [
-                f"{plural(len(self.links), 'line')}, one between any two {self.painter.noun}s: {next(iter(kinds))}"
-            ]
+            return [f"{plural(len(self.links), 'line')}, one between any two {nouns}: {next(iter(kinds))}"]
         each = "; ".join(f"{count} of {text}" for text, count in kinds.most_common(_MOST_TEXTS))
-        return [f"Each line joins two {self.painter.noun}s: {each}"]
+        return [f"Each line joins two {nouns}: {each}"]
 
     def _of(self, ends: Ends) -> Links:
         """Return the links of one line."""
@@ -298,9 +293,8 @@ class NodesView:
         texts = [self._of(ends).text() for ends in self.links if name in ends and not gpus.isdisjoint(ends)]
         if len(texts) < 2 or len(set(texts)) > 1:
             return []
-        each, equal, total = texts[0].partition(" = ")
-        line = f"{each} to each {self.painter.noun}".replace(" each way", "")
-        return [line, f"= {total}"] if equal else [line]
+        each, *total = broken_lines(texts[0])
+        return [f"{each} to each {self.painter.noun}".replace(" each way", ""), *total]
 
     def _chip_domain(self, name: str) -> DomainSpec | None:
         """Return the domain of a switch chip, of a cluster that is not a raw graph; None of other nodes."""
@@ -352,19 +346,12 @@ class NodesView:
                 extra.append([painter.rail_cell(rail, inside, painter.nic(rail), height=13)])
         tall = (round(height) - _PAD - 15 * len(extra)) // len(lines)
         what = {"gpu": "gpu", "host": "node", "switch": "switch", "upper": "switch"}.get(kind)
-        first = {"bold": True} | (named(what, name, *painter.marks.of(name)) if what else {})
-        rows = [
-            [
-                cell(
-                    text,
-                    ink=line if text in words else None,
-                    width=inside,
-                    height=tall,
-                    **({} if i else first),
-                )
-            ]
-            for i, text in enumerate(lines)
-        ]
+        look = {"bold": True} | (named(what, name, *painter.marks.of(name)) if what else {})
+        rows = []
+        for text in lines:
+            ink = line if text in words else None
+            rows.append([cell(text, ink=ink, width=inside, height=tall, **look)])
+            look = {}  # of the first alone
         html = table([*rows, *extra], border=1, color=line, bgcolor=fill)
         self.canvas.box(f"node {name}", (self.x[name] - width / 2, self.y[name]), (width, height), html)
 

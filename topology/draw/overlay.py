@@ -15,7 +15,7 @@ from topology.base.units import format_number, format_quantity, plural
 from topology.cluster import Cluster
 from topology.draw import palette
 from topology.draw.canvas import TEXT_POINTS, Point, cell, table, text_width
-from topology.draw.captions import noun, slow_gpus
+from topology.draw.captions import slow_gpus
 from topology.draw.fold import Fold
 from topology.routes import LinkLoads
 
@@ -128,37 +128,28 @@ class Ramp:
 
     def fill(self, value: float) -> str:
         """Return the colour of ``value``."""
-        return _mix(round(self.fraction(value) * _SHADES) / _SHADES)
+        fraction = round(self.fraction(value) * _SHADES) / _SHADES
+        parts = (round(a + (b - a) * fraction) for a, b in zip(_LIGHT, _DARK, strict=True))
+        return "#" + "".join(f"{part:02x}" for part in parts)
 
     def ink(self, value: float) -> str:
         """Return the colour of text on top of ``fill(value)``."""
         return "#ffffff" if self.fraction(value) > _WHITE_FROM else palette.INK
 
-    def steps(self) -> list[float]:
-        """Return the values that a legend names."""
-        if self.most <= self.least:
-            return [self.least]
-        span = self.most - self.least
-        return [self.least + span * i / (_STEPS - 1) for i in range(_STEPS)]
-
     def legend(self, words: str) -> tuple[str, int]:
         """Return the legend of the colours as a table, and its width; ``words``: what the values are."""
-        swatches = [(format_number(value), self.fill(value), self.ink(value)) for value in self.steps()]
-        return legend(swatches, words)
-
-
-def _mix(fraction: float) -> str:
-    """Mix the two ends of the ramp."""
-    parts = (round(a + (b - a) * fraction) for a, b in zip(_LIGHT, _DARK, strict=True))
-    return "#" + "".join(f"{part:02x}" for part in parts)
+        span = self.most - self.least
+        steps = [self.least + span * i / (_STEPS - 1) for i in range(_STEPS if span > 0 else 1)]
+        return legend([(format_number(value), self.fill(value), self.ink(value)) for value in steps], words)
 
 
 # One hue, light to dark; the lightest still shows as a line on white.
 _BUSY_STEPS = ("#b3cde3", "#7fa8d1", "#4f81bd", "#2a5a9b", "#0b2f66")
-_LEGEND = (
+USAGE_KEY = (
     "of the busiest link's time, in the busier direction;",
     "wider lines are busier; red: the busiest links",
 )
+"""What the shares are of, in lines below the legend: beside it they would widen the picture."""
 _LEAST_WIDTH, _MOST_WIDTH = 1.0, 6.0
 
 
@@ -183,9 +174,7 @@ class Usage:
     """Colours and widths of links by how busy they are, the busier direction of each."""
 
     def __init__(self, cluster: Cluster, overlay: TrafficOverlay) -> None:
-        self._graph = cluster.graph
-        self._loads, self._title, self._fair_s = overlay.loads, overlay.title, overlay.fair_s
-        self._reached = overlay.reached
+        self._graph, self._overlay = cluster.graph, overlay
         self._shares = overlay.loads.shares()
         self.bottleneck: tuple[str, ...] = overlay.loads.bottleneck.ends if len(overlay.loads.busiest) else ()
         self._drawn = False
@@ -218,10 +207,10 @@ class Usage:
             return palette.FAULT
         return _NONE if share <= 0 else _BUSY_STEPS[int(share * len(_BUSY_STEPS))]
 
-    @staticmethod
-    def ink(share: float) -> str:
-        """Return the colour of text on top of ``colour(share)``."""
-        return "#ffffff" if share >= 2 / len(_BUSY_STEPS) else palette.INK
+    @classmethod
+    def fill_ink(cls, share: float) -> tuple[str, str]:
+        """Return the colour of a link that is busy for ``share`` of the time, and that of text on top of it."""
+        return cls.colour(share), "#ffffff" if share >= 2 / len(_BUSY_STEPS) else palette.INK
 
     @staticmethod
     def width(share: float) -> float:
@@ -230,15 +219,17 @@ class Usage:
 
     def subtitles(self) -> list[str]:
         """Return the lines about the traffic: what it is, how long it takes, and what bounds it."""
-        loads = self._loads
+        loads, fair_s = self._overlay.loads, self._overlay.fair_s
         seconds = format_quantity(loads.bound_s, "s", 3)
         moved = format_quantity(loads.total_bytes, "byte", 3)
         takes = f"takes at least {seconds} (busiest link)"
-        if self._fair_s is not None:
-            takes = f"takes {format_quantity(self._fair_s, 's', 3)} (max-min fair), at least {seconds} (busiest link)"
-        lines = [f"Traffic: {self._title}, {moved} in all; {takes}"]
-        if self._reached:
-            lines.append(f"That is at line rate; {self._reached}")
+        if fair_s is not None:
+            takes = (
+                f"takes {format_quantity(fair_s, 's', 3)} (max-min fair), at least {seconds} (busiest link)"
+            )
+        lines = [f"Traffic: {self._overlay.title}, {moved} in all; {takes}"]
+        if self._overlay.reached:
+            lines.append(f"That is at line rate; {self._overlay.reached}")
         if len(loads.busiest):
             link, others = loads.bottleneck, len(loads.busiest) - 1
             moved = format_quantity(link.load_bytes, "byte", 3)
@@ -251,16 +242,11 @@ class Usage:
     def legend(self) -> tuple[str, int]:
         """Return the legend of link colours and widths as a table, and its width."""
         wide = 100 // len(_BUSY_STEPS)
+        # a share in the middle of each step: none of them is idle, or never so
         swatches = [
-            (f"{low}-{low + wide} %", colour, self.ink(low / 100))
-            for low, colour in zip(range(0, 100, wide), _BUSY_STEPS, strict=True)
+            (f"{low}-{low + wide} %", *self.fill_ink((low + wide / 2) / 100)) for low in range(0, 100, wide)
         ]
-        return legend([("idle", _NONE, palette.INK), *swatches])
-
-    @property
-    def key(self) -> list[str]:
-        """What the shares are of, in lines below the legend: beside it they would widen the picture."""
-        return list(_LEGEND)
+        return legend([("idle", *self.fill_ink(0.0)), *swatches])
 
 
 _MOST_NAMED = 4
@@ -275,10 +261,10 @@ class Marks:
         self.slow, self._below = slow_gpus(cluster), folded.slow_switches
         # links of a switch that is as slow as all of them are not named one by one
         self._degraded = [link for link in folded.degraded if self._below.keys().isdisjoint(link[:2])]
-        self._noun = noun(cluster.spec.domains)
+        self._noun = cluster.spec.noun
         self._words: dict[str, list[str]] = defaultdict(list)
         cut = {end for pair in self.broken_links for end in pair}
-        self._dead = [s.id for s in folded.switches.values() if s.id in cut and not s.linked]
+        self._dead = [s.id for s in folded.switches.values() if s.id in cut and not s.links]
         self._out = {*self.broken_gpus, *self._dead}
         # the links of what is out of service are broken with it
         self._alone = [pair for pair in self.broken_links if self._out.isdisjoint(pair)]
@@ -346,8 +332,7 @@ class Marks:
             ("Broken links", [f"{a} - {b}" for a, b in self._alone], "link"),
             ("Degraded links", slow, "link"),
         ):
-            more = (
-                f" and {plural(len(names) - _MOST_NAMED, f'more {word}')}" if len(names) > _MOST_NAMED else ""
-            )
+            rest = len(names) - _MOST_NAMED
+            more = f" and {plural(rest, f'more {word}')}" if rest > 0 else ""
             lines += [f"{what}: {', '.join(names[:_MOST_NAMED])}{more}"] if names else []
         return lines

@@ -13,9 +13,10 @@ from topology.cables import TITLES, cable_rows
 from topology.cluster import Cluster
 from topology.draw import palette
 from topology.draw.canvas import TEXT_POINTS, Canvas, Line, Point, Sheet, cell, named, text_width, wrapped
-from topology.draw.captions import broken_lines, noun, rate_text
+from topology.draw.captions import broken_lines, ids_text, rate_text
 from topology.draw.fold import Fold, Host, Links, Shape, Switch
-from topology.draw.overlay import THROTTLED, Marks, Overlay, Ramp, TrafficOverlay, Usage, percent
+from topology.draw.overlay import THROTTLED, USAGE_KEY, Marks, Overlay, Ramp, TrafficOverlay, Usage, percent
+from topology.structures.domain import DomainSpec
 
 _LABEL_CHARACTERS = 4
 _LEGEND_HEIGHT = 20
@@ -23,6 +24,12 @@ Place = int | str
 """A GPU: its number, or the id of one that is out of service."""
 Ends = tuple[str, str]
 Thing = TypeVar("Thing")
+
+
+def gpus_as_built(domain: DomainSpec, number: int) -> list[str]:
+    """Return the ids of all GPUs of domain ``number``, also of hosts that have no working one."""
+    each = domain.gpus_per_node
+    return [f"d{number}.n{gpu // each}.g{gpu % each}" for gpu in range(domain.gpus)]
 
 
 class Painter:
@@ -38,7 +45,7 @@ class Painter:
         self.fold = Fold(cluster)
         self.marks = Marks(cluster, self.fold)
         self.overlay = overlay
-        self.usage = Usage(cluster, traffic) if traffic is not None else None
+        self.usage = None if traffic is None else Usage(cluster, traffic)
         self.plain = overlay is None and traffic is None
         self.opened: int | None = None
         self.detail = 0
@@ -57,8 +64,7 @@ class Painter:
     @property
     def noun(self) -> str:
         """What one GPU of what is drawn is called."""
-        domains = self.spec.domains
-        return noun(domains if self.opened is None else domains[self.opened : self.opened + 1])
+        return self.spec.noun if self.opened is None else self.spec.domains[self.opened].gpu.noun
 
     @cached_property
     def odd(self) -> set[str]:
@@ -130,7 +136,7 @@ class Painter:
         pairs: Sequence[Ends] | None,
         *,
         colour: str = palette.QUIET,
-        width: float = 1.0,
+        width: float,
         dashed: bool = False,
         tip: str = "",
         links: Links | None = None,
@@ -146,11 +152,9 @@ class Painter:
             share = self.usage.busiest(pairs)
             colour, width = self.usage.colour(share), self.usage.width(share)
             tip = "; ".join([*filter(None, [tip]), f"{percent(share)} of the time busy"])
-        self.canvas.link(line, colour, width=width, style="dashed" if dashed else "solid", tip=tip, bend=bend)
+        self.canvas.link(line, colour, width, tip, bend, dashed=dashed)
 
-    def label(
-        self, at: Point, links: Links, kind: str = "", *, total: bool = False, left: bool = False
-    ) -> None:
+    def label(self, at: Point, links: Links, kind: str, *, total: bool = False, left: bool = False) -> None:
         """Write count x rate = total beside a point, unless the bundle of its ``kind`` before it has the same.
 
         With ``total`` the number of links is not known, and their rate together is written alone.
@@ -173,7 +177,9 @@ class Painter:
 
     def rail(self, number: int | None) -> str:
         """Return the colour of a rail: grey where the colours mean something else."""
-        return palette.rail_colour(number) if self.plain and number is not None else palette.QUIET
+        if not self.plain or number is None:
+            return palette.QUIET
+        return palette.RAILS[number % len(palette.RAILS)]
 
     @cached_property
     def _raw_names(self) -> list[str | None]:
@@ -208,17 +214,16 @@ class Painter:
             return cell("out", bgcolor=fill, ink=ink, color=ink, bold=True, **size, **tips)
         identity = self.cluster.gpus[place].id
         words, text = self.marks.of(identity), str(place)
-        tip = "; ".join([identity, *words])
+        tips = named("gpu", identity, *words)
         fill, ink = self.marks.look(identity) or ("#ffffff", palette.INK)
         line = ink if words else "#c8c8c8"
         if self.overlay is not None and self.overlay.values is not None and self.ramp is not None:
             texts, value = self.overlay.texts, self.overlay.values[place]
             text = texts[self.detail][place]
             text = text if self.detail else text[:_LABEL_CHARACTERS]
-            tip = f"{tip}: {texts[-1][place]}, {format_number(value)}"
+            tips["tooltip"] += f": {texts[-1][place]}, {format_number(value)}"
             fill, ink = self.ramp.fill(value), self.ramp.ink(value)
-        href = f"#gpu:{identity}"
-        return cell(text, bgcolor=fill, ink=ink, color=line, tooltip=tip, href=href, **size)
+        return cell(text, bgcolor=fill, ink=ink, color=line, **size, **tips)
 
     def detail_width(self, least: int, columns: int, most: int) -> int:
         """Return the width of a GPU's cell, and choose the longest texts of the overlay that have room."""
@@ -256,7 +261,7 @@ class Painter:
     def tag(self, places: Iterable[Place]) -> str:
         """Return the tag of all of ``places``, "S0 to S3" for several, or nothing."""
         tags = [tag for tag in self.tags(places) if tag]
-        return " to ".join(dict.fromkeys([tags[0], tags[-1]])) if tags else ""
+        return ids_text(tags) if tags else ""
 
     def same_tag(self, places: Iterable[Place]) -> str:
         """Return the tag of ``places`` if all have the same one, else nothing."""
@@ -266,9 +271,10 @@ class Painter:
     def add_tags(self, sheet: Sheet, places: Sequence[Place], before: Sequence[str] = ()) -> None:
         """Add a row that names the tag of each run of GPUs, after the cells ``before``, unless all have one tag."""
         if len(self.tags(places)) > 1:
-            runs = [list(run) for _, run in groupby(places, key=lambda place: self.same_tag([place]))]
-            look = {"height": 12}
-            sheet.add([*before, *(cell(self.tag(run), colspan=len(run), **look) for run in runs)], 12)
+            runs = [
+                (tag, len(list(run))) for tag, run in groupby(places, key=lambda place: self.tag([place]))
+            ]
+            sheet.add([*before, *(cell(tag, colspan=wide, height=12) for tag, wide in runs)], 12)
 
     def nic(self, rail: int) -> str:
         """Return what the NICs of a GPU are called, or its rail where the graph has the NICs or there are none."""
@@ -276,11 +282,10 @@ class Painter:
         nics = 0 if out is None else out.nic_links_per_gpu
         return f"rail {rail}" if not nics else f"NIC {rail}" if nics == 1 else f"{nics} x NIC {rail}"
 
-    def rail_cell(self, rail: int | None, width: int, text: str, height: int = 14) -> str:
+    def rail_cell(self, rail: int | None, width: int, text: str, height: int) -> str:
         """Return a cell in the colour of a rail."""
         colour = self.rail(rail)
-        ink = palette.ink_on(colour) if self.plain and rail is not None else "#ffffff"
-        return cell(text, width=width, height=height, bgcolor=colour, ink=ink)
+        return cell(text, width=width, height=height, bgcolor=colour, ink=palette.ink_on(colour))
 
     def add_faults(
         self, sheet: Sheet, names: Iterable[str], columns: int, most: int = 3, width: float | None = None
@@ -291,7 +296,7 @@ class Painter:
             for part in [line] if width is None else wrapped(line, width):
                 sheet.line(part, 12, colspan=columns, ink=ink)
 
-    def draw_cables(self, at: Point) -> float:
+    def _draw_cables(self, at: Point) -> float:
         """Draw the bill of cables of what is drawn, its top left corner at ``at``; return where it ends."""
         x, y = at
         number = self.opened if len(self.spec.domains) > 1 else None
@@ -301,29 +306,27 @@ class Painter:
         wide = [max(text_width(row[i], bold=True) for row in rows) + 12 for i in range(len(TITLES))]
         sheet = Sheet(sum(wide) + len(wide) + 3, palette.QUIET)
         look = {"height": 14, "align": "left"}
-        for n, row in enumerate(rows):
-            shade = {"bgcolor": "#ececec", "bold": True} if n == 0 else {}
-            sheet.add(
-                [cell(f" {text}", width=w, **look, **shade) for text, w in zip(row, wide, strict=True)], 14
-            )
+        shade: dict[str, object] = {"bgcolor": "#ececec", "bold": True}
+        for row in rows:
+            sheet.add([cell(f" {t}", width=w, **look, **shade) for t, w in zip(row, wide, strict=True)], 14)
+            shade = {}
         self.canvas.sheet("cables", (x, y), sheet)
         return y + sheet.height + 12
 
     def draw_legend(self, at: Point) -> None:
         """Draw the cables, and what the colours and tags mean, the top left corner at ``at``."""
-        x, y = at[0], self.draw_cables(at)
+        x, y = at[0], self._draw_cables(at)
         html, width = "", 0
+        key: Sequence[str] = ()
         if self.usage is not None:
-            html, width = self.usage.legend()
-        elif self.overlay is not None and self.ramp is not None:
-            html, width = self.ramp.legend(self.overlay.legend)
+            (html, width), key = self.usage.legend(), USAGE_KEY
+        elif self.overlay is not None:
+            cells = self.overlay.cells[self.detail : self.detail + 1]
+            key = [*(f"In cells: {text}" for text in cells), *self.overlay.key]
+            if self.ramp is not None:
+                html, width = self.ramp.legend(self.overlay.legend)
         if html:
             self.canvas.box("legend", (x, y), (width, _LEGEND_HEIGHT), html)
             y += _LEGEND_HEIGHT + 6
-        key = list(self.overlay.key) if self.overlay is not None else []
-        if self.overlay is not None and self.detail < len(self.overlay.cells):
-            key.insert(0, f"In cells: {self.overlay.cells[self.detail]}")
-        if self.usage is not None:
-            key = self.usage.key
         if key:
             self.canvas.note("key", (x, y), key, points=TEXT_POINTS)

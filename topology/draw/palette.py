@@ -14,14 +14,9 @@ NVLINK_FILL = "#e3efcc"
 BAND_INK = "#2f4a00"
 # Okabe-Ito, its yellow darkened to show as a line on white: distinct for colour-blind readers.
 RAILS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b5a300", "#4d4d4d")
-_DARK_RAILS = ("#0072b2", "#d55e00", "#4d4d4d", "#009e73")
-
-
-def rail_colour(rail: int) -> str:
-    """Return the colour of a rail."""
-    return RAILS[rail % len(RAILS)]
+_DARK = ("#0072b2", "#d55e00", "#4d4d4d", "#009e73", QUIET)
 
 
 def ink_on(colour: str) -> str:
-    """Return the text colour to write on a rail's colour."""
-    return "#ffffff" if colour in _DARK_RAILS else INK
+    """Return the text colour to write on a rail's colour, or on the grey of no rail."""
+    return "#ffffff" if colour in _DARK else INK

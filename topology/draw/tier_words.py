@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 
-from topology.base.units import format_number, plural
+from topology.base.units import format_number, plural, span
 from topology.draw.captions import chips_text
 from topology.draw.fold import Links, Switch
 from topology.draw.painter import Painter
@@ -18,13 +18,14 @@ _MOST_PAIRS = 6
 
 
 class TierWords:
-    """Words about the tiers of all domains, or of one (``number``).
+    """Words about the tiers of all domains, or of the one that is opened (``number``).
 
     ``leaves`` is the first tier, if it has boxes of its own. ``direct`` means that leaves, or groups of routers, are
     linked to each other, without a switch above them; ``linked`` is what those are called.
     """
 
-    def __init__(self, painter: Painter, number: int | None, leaves: Sequence[Switch]) -> None:
+    def __init__(self, painter: Painter, leaves: Sequence[Switch]) -> None:
+        number = painter.opened
         self.cluster, self.spec, self.fold = painter.cluster, painter.spec, painter.fold
         self.number, self.leaves, self.noun = number, leaves, painter.noun
         self.first = "chip" if number is not None else "router" if self.fold.tier("router") else "leaf"
@@ -50,9 +51,8 @@ class TierWords:
         if not above.more:
             return ""
         spines = plural(len(self.fold.tier("spine")) + above.more["spine"], "spine")
-        return " and ".join(
-            [spines, *(plural(above.more[kind], kind) for kind in above.more if kind == "core")]
-        )
+        cores = [plural(count, kind) for kind, count in above.more.items() if kind == "core"]
+        return " and ".join([spines, *cores])
 
     def domain(self, number: int, second: str) -> str:
         """Return what joins a domain; ``second`` are the chips of its second tier."""
@@ -70,10 +70,8 @@ class TierWords:
             for other in graph[name]:
                 if own < group.get(other, ""):
                     counts[own, group[other]] += graph[name][other]["count"]
-        least_most = " to ".join(
-            dict.fromkeys(f"{count:,}" for count in (min(counts.values()), max(counts.values())))
-        )
-        return f"{least_most} links between any two, {plural(len(counts), 'pair')}"
+        least_most = (f"{count:,}" for count in (min(counts.values()), max(counts.values())))
+        return f"{span(least_most)} links between any two, {plural(len(counts), 'pair')}"
 
     def top(self) -> list[str]:
         """Name the top tier."""
@@ -92,8 +90,9 @@ class TierWords:
 
     def gpus(self) -> list[str]:
         """Name the rows of GPUs."""
-        by_node = f"{self.noun}s by node"
-        return [f"{self.noun}s by domain", "and node"] if self.number is None else [by_node]
+        if self.number is None:
+            return [f"{self.noun}s by domain", "and node"]
+        return [f"{self.noun}s by node"]
 
     def ratio(self, switches: Sequence[Switch]) -> list[str]:
         """Return the oversubscription of a tier: as designed, of a raw graph that of all its switches."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -10,9 +11,9 @@ from topology.base.units import plural
 from topology.draw import palette
 from topology.draw.canvas import MOST_WIDE, TEXT_POINTS, Line, Point, cell, table, text_width, wrapped
 from topology.draw.captions import ids_text
-from topology.draw.choose import Block, Section, domain_section, fabric_sections
-from topology.draw.columns import GAP, BlockView, ColumnView, measure, planes_of
-from topology.draw.fold import Host, Links, Switch
+from topology.draw.choose import BlockTable, Column, Section, domain_section, fabric_sections
+from topology.draw.columns import GAP, measure, planes_of
+from topology.draw.fold import Links, Pod, Switch
 from topology.draw.painter import Ends, Painter
 from topology.draw.tier_words import TierWords
 
@@ -29,7 +30,7 @@ class _Part:
     """The columns of one section that are side by side in one line, under one bar, which ends at ``below``."""
 
     section: Section
-    views: list[ColumnView]
+    columns: list[Column]
     number: int
     continued: bool = False
     bar: str = ""
@@ -38,43 +39,39 @@ class _Part:
     @property
     def left(self) -> float:
         """Left edge of the bar above it."""
-        return self.views[0].x - _COLUMN_GAP / 2
+        return self.columns[0].x - _COLUMN_GAP / 2
 
     @property
     def right(self) -> float:
         """Right edge of the bar above it."""
-        return self.views[-1].x + self.views[-1].width + _COLUMN_GAP / 2
+        return self.columns[-1].x + self.columns[-1].width + _COLUMN_GAP / 2
 
 
-def draw_tiers(painter: Painter, number: int | None = None) -> None:
-    """Draw the tiers of all domains, or of one (``number``).
+class Tiers:
+    """Draws the tiers of all domains, or of the one that is opened, from top to bottom.
 
     Of one domain they are its switch chips: one tier, or a second one over those in its hosts. Of all domains
-    they are cores, spines and leaves, or the leaves or groups of routers that are linked directly.
+    they are cores, spines and leaves, or the leaves or groups of routers that are linked directly. Each kind of
+    bundle is labelled where it comes first.
     """
-    _Tiers(painter, number).draw()
 
-
-class _Tiers:
-    """Places the tiers from top to bottom; each kind of bundle is labelled where it comes first."""
-
-    def __init__(self, painter: Painter, number: int | None) -> None:
-        self.canvas, self.painter, self.fold, self.number = painter.canvas, painter, painter.fold, number
+    def __init__(self, painter: Painter) -> None:
+        self.canvas, self.painter, self.fold = painter.canvas, painter, painter.fold
+        number = self.number = painter.opened
         self.sections = fabric_sections(painter) if number is None else [domain_section(painter, number)]
-        columns = [column for section in self.sections for column in section.columns]
-        pods = self.fold.pods if number is None else [pod for column in columns for pod in column.pods]
+        self.columns = [column for section in self.sections for column in section.columns]
+        pods: Sequence[Pod | Column] = self.fold.pods if number is None else self.columns
         self.leaves = [leaf for pod in pods for leaf in pod.leaves]
-        self.words = TierWords(painter, number, self.leaves)
-        self.line, self.fill = (
-            (palette.QUIET, "#ececec") if number is None else (palette.NVLINK, palette.NVLINK_FILL)
-        )
+        self.words = TierWords(painter, self.leaves)
+        self.line, self.fill = palette.QUIET, "#ececec"
+        if number is not None:
+            self.line, self.fill = palette.NVLINK, palette.NVLINK_FILL
         self.captions = 0
-        self.trunks: dict[int, tuple[str, float]] = {}
+        self.trunks: dict[int, float] = {}  # where the bar of each section ends
 
     def draw(self) -> None:
         """Draw all tiers, line by line."""
         lines = self.lines = self._lines()
-        self.views = [view for part in lines[0] for view in part.views]
         self.right = max(part.right for line in lines for part in line)
         y = 0.0
         if cores := self.fold.tier("core") if self.number is None else []:
@@ -90,99 +87,93 @@ class _Tiers:
     def _lines(self) -> list[list[_Part]]:
         """Measure all columns and break them into lines that fit a screen, all about equally long."""
         widest = max(host.places for host in self.fold.hosts)
-        least = max(
-            23 if self.painter.overlay is None else 26, 6 * len(str(len(self.painter.cluster.gpus))) + 2
-        )
-        for detail, cell_width in self.painter.detail_widths(least, widest, _MOST_DETAIL):
+        digits = len(str(len(self.painter.cluster.gpus)))
+        narrowest = max(23 if self.painter.overlay is None else 26, 6 * digits + 2)
+        for detail, cell_width in self.painter.detail_widths(narrowest, widest, _MOST_DETAIL):
             self.painter.detail = detail
-            views = [
-                [measure(self.painter, column, cell_width) for column in section.columns]
-                for section in self.sections
-            ]
+            for column in self.columns:
+                measure(self.painter, column, cell_width)
             if self.number is not None:  # racks of one domain are under each other
-                for view in views[0]:
-                    view.width = max(other.width for other in views[0])
-            lines = self._broken(views, _WIDEST)
-            tall = [max(view.height for part in line for view in part.views) for line in lines]
+                for column in self.columns:
+                    column.width = max(other.width for other in self.columns)
+            lines = self._broken(_WIDEST)
+            tall = [max(column.height for part in line for column in part.columns) for line in lines]
             if sum(tall) + (2 * _DROP + _BAR + _LINE_GAP) * len(lines) <= _TALLEST:
                 break
-        for wide in range(_MARGIN + 100, _WIDEST, 20):
-            if len(lines) > 1 and len(self._broken(views, wide)) == len(lines):
-                return self._broken(views, wide)
-        return self._broken(views, _WIDEST)
+        least = _MARGIN + 100 if len(lines) > 1 else _WIDEST
+        fits = (wide for wide in range(least, _WIDEST, 20) if len(self._broken(wide)) == len(lines))
+        return self._broken(next(fits, _WIDEST))
 
-    def _broken(self, views: list[list[ColumnView]], most: int) -> list[list[_Part]]:
+    def _broken(self, most: int) -> list[list[_Part]]:
         """Return the columns in lines no wider than ``most``, and set the place of each."""
         lines: list[list[_Part]] = [[]]
         x = float(_MARGIN)
         for number, section in enumerate(self.sections):
             part = _Part(section, [], number)
             lines[-1].append(part)
-            for view in views[number]:
-                if x > _MARGIN and x + view.width > most:
-                    part = _Part(section, [], number, continued=bool(part.views))
+            for column in section.columns:
+                if x > _MARGIN and x + column.width > most:
+                    part = _Part(section, [], number, continued=bool(part.columns))
                     lines.append([part])
                     x = float(_MARGIN)
-                view.x = x
-                x += view.width + _COLUMN_GAP
-                part.views.append(view)
-        return [[part for part in line if part.views] for line in lines]
+                column.x = x
+                x += column.width + _COLUMN_GAP
+                part.columns.append(column)
+        return [[part for part in line if part.columns] for line in lines]
 
     def _draw_line(self, parts: list[_Part], y: float, *, first: bool) -> float:
         """Draw one line of columns below ``y``; return where it ends."""
         topped = bool(self.fold.tier("spine")) or self.words.direct or self.number is not None
-        views = [view for part in parts for view in part.views]
+        columns = [column for part in parts for column in part.columns]
         begun = topped and any(not part.continued for part in parts)
-        arcs = self._arcs(views) if self.words.direct and len(self.lines) == 1 else []
+        arcs = self._arcs(columns) if self.words.direct and len(self.lines) == 1 else []
         for part in parts if topped else ():
             self._top(part, y, first=first)
         if begun:
             self._caption(y + _BAR / 2, self.words.top(), palette.INK)
         lowest = y + _BAR * begun
-        drop = _ARC * len(views) if arcs else _DROP if begun else _SHORT_DROP * topped
+        drop = _ARC * len(columns) if arcs else _DROP if begun else _SHORT_DROP * topped
         if self.leaves or self.number is None:
             leaf_at = lowest + drop
             if topped and first:
                 self._caption(lowest + drop / 2, self.words.ratio(self.leaves), palette.QUIET)
-            tall = max(view.head.height for view in views if view.head is not None)
+            tall = max(column.head.height for column in columns if column.head is not None)
             self._caption(leaf_at + tall / 2, self.words.leaf(), palette.INK)
             lowest, drop = leaf_at + tall, _DROP
         for pair, links, pairs in arcs:
             self._arc(pair, links, pairs, leaf_at)
         block_at = lowest + drop
-        tall = max(view.height for view in views)
+        tall = max(column.height for column in columns)
         self._caption(block_at + tall / 2, self.words.gpus(), palette.INK)
-        rails = sum(len(v.blocks) * len(v.column.leaves) for v in views if v.column.blocks)
+        rails = sum(len(column.tables) * len(column.leaves) for column in columns if column.blocks)
         for part in parts:
-            for view in part.views:
-                above, bottom = part.bar, part.below if view.head is None and topped else lowest
-                if view.head is not None:
-                    bottom = leaf_at + view.head.height if arcs else lowest
-                    at = (view.centre - view.head.width / 2, bottom - view.head.height)
-                    self.canvas.sheet(view.name, at, view.head)
+            for column in part.columns:
+                above, bottom = part.bar, part.below if column.head is None and topped else lowest
+                if column.head is not None:
+                    bottom = leaf_at + column.head.height if arcs else lowest
+                    at = (column.centre - column.head.width / 2, bottom - column.head.height)
+                    self.canvas.sheet(column.name, at, column.head)
                     if topped and not arcs:
-                        self._uplinks((part.bar, (view.centre, part.below)), view, at[1])
-                    above = view.name
-                self._blocks(view, (above, bottom), block_at, by_rail=rails <= _MOST_RAIL_LINKS)
+                        self._uplinks((part.bar, (column.centre, part.below)), column, at[1])
+                    above = column.name
+                self._blocks(column, (above, bottom), block_at, by_rail=rails <= _MOST_RAIL_LINKS)
         return block_at + tall
 
-    def _arcs(
-        self, views: Sequence[ColumnView]
-    ) -> list[tuple[tuple[ColumnView, ColumnView], Links, list[Ends]]]:
+    def _arcs(self, columns: Sequence[Column]) -> list[tuple[tuple[Column, Column], Links, list[Ends]]]:
         """Return each two columns with the links between their leaves, where they are few enough to be drawn."""
-        if len(views) * (len(views) - 1) // 2 > _MOST_ARCS:
+        if len(columns) * (len(columns) - 1) // 2 > _MOST_ARCS:
             return []
         graph, arcs = self.painter.cluster.graph, []
-        for pair in combinations(views, 2):
-            near, far = ({leaf.id for leaf in view.column.leaves} for view in pair)
+        for pair in combinations(columns, 2):
+            near, far = ({leaf.id for leaf in column.leaves} for column in pair)
             ends = [(a, b) for a in sorted(near) for b in graph[a] if b in far]
             arcs += [(pair, Links.of(graph.edges[one] for one in ends), ends)] if ends else []
         return arcs
 
-    def _arc(self, pair: tuple[ColumnView, ColumnView], links: Links, pairs: list[Ends], y: float) -> None:
+    def _arc(self, pair: tuple[Column, Column], links: Links, pairs: list[Ends], y: float) -> None:
         """Draw the links between the leaves of two columns, which end at ``y``, as one arc over them."""
-        left, right = ((view.name, (view.centre, y)) for view in pair)
-        apart = self.views.index(pair[1]) - self.views.index(pair[0])
+        left, right = ((column.name, (column.centre, y)) for column in pair)
+        apart = self.columns.index(pair[1]) - self.columns.index(pair[0])
         high = _ARC * (apart - 0.4)
         self.painter.link((left, right), pairs, width=2.0, dashed=links.degraded, links=links, bend=high)
         at = ((left[1][0] + right[1][0]) / 2, y - high)
@@ -193,16 +184,12 @@ class _Tiers:
         group, others = part.section.group, len(part.section.others)
         name = part.bar = f"spine{part.number}"
         if part.continued:
-            (bar, bottom), part.below = self.trunks[part.number], y - _BUS
+            part.below = y - _BUS
             corner = (self.right - 4, part.below)
-            for start, end in (
-                ((corner[0], bottom), corner),
-                ((part.views[0].centre, part.below), corner),
-            ):
-                self.painter.link(((bar, start), (bar, end)), None, colour=self.line, width=2.0)
+            for start in ((corner[0], self.trunks[part.number]), (part.columns[0].centre, part.below)):
+                self.painter.link(((name, start), (name, corner)), None, colour=self.line, width=2.0)
             return
-        part.below = y + _BAR
-        self.trunks[part.number] = name, part.below
+        part.below = self.trunks[part.number] = y + _BAR
         ends = any(later.continued and later.number == part.number for line in self.lines for later in line)
         right = self.right if ends else part.right
         hosts = [host for other in part.section.others for pod in other.pods for host in pod.hosts]
@@ -234,12 +221,11 @@ class _Tiers:
     ) -> None:
         """Draw a tier of switches as one bar, in red those that are not as built; their ids where there is room."""
         names = [switch.id for switch in switches]
-        planes: dict[str, list[str]] = {"": names} if names else {}
         scale_out = self.painter.spec.scale_out
-        if self.number is None and scale_out is not None and scale_out.planes > 1:
-            planes = {}
-            for one in names:
-                planes.setdefault(one.partition(".")[0], []).append(one)
+        parted = self.number is None and scale_out is not None and scale_out.planes > 1
+        planes: dict[str, list[str]] = defaultdict(list)
+        for one in names:
+            planes[one.partition(".")[0] if parted else ""].append(one)
         room = right - at[0] - 12
         ids = "; ".join(ids_text(own) for own in planes.values())
         if text_width(ids, bold=True) > room and len(planes) > 1:
@@ -251,8 +237,7 @@ class _Tiers:
         if (more := self.words.beyond) and word == self.words.top_one:
             note = f": {more}{note}"
         title = title if self.number is None else self.words.domain(self.number, title)
-        odd = [one for one in names if self.painter.marks.of(one)]
-        second, ink = "; ".join(self.painter.marks.lines(odd, _MOST_ODD)), palette.FAULT
+        second, ink = "; ".join(self.painter.marks.lines(names, _MOST_ODD)), palette.FAULT
         whole = f"{title}{note}"
         if ids:
             longer = f"{title} ({ids}){note}"
@@ -274,9 +259,9 @@ class _Tiers:
         rows = [[cell(text, **size, **look)] for text, look in zip(lines, looks, strict=True)]
         self.canvas.box(name, at, (wide, _BAR), table(rows, border=1, color=self.line, bgcolor=self.fill))
 
-    def _uplinks(self, above: tuple[str, Point], view: ColumnView, y: float) -> None:
+    def _uplinks(self, above: tuple[str, Point], column: Column, y: float) -> None:
         """Draw the bundle from the leaves of a column, which begin at ``y``, to the tier above it."""
-        leaves = view.column.leaves
+        leaves = column.leaves
         links = Links.sum(leaf.far if self.words.direct else leaf.up for leaf in leaves)
         if not links.count:
             return
@@ -285,53 +270,50 @@ class _Tiers:
         if self.words.direct:
             high = [one.id for one in self.fold.tier(self.words.first) if one.group not in own]
         pairs = self.painter.around([leaf.id for leaf in leaves], high)
-        dashed = links.degraded or not view.column.blocks
-        line = (above, (view.name, (view.centre, y)))
+        dashed = links.degraded or not column.blocks
+        line = (above, (column.name, (column.centre, y)))
         self.painter.link(line, pairs, colour=self.line, width=2.0, dashed=dashed, links=links)
-        self.painter.label((view.centre, (above[1][1] + y) / 2), links, kind="up")
+        self.painter.label((column.centre, (above[1][1] + y) / 2), links, kind="up")
 
-    def _blocks(self, view: ColumnView, above: tuple[str, float], y: float, *, by_rail: bool) -> None:
+    def _blocks(self, column: Column, above: tuple[str, float], y: float, *, by_rail: bool) -> None:
         """Draw the blocks of one column, and their links to the box above them and where that ends."""
-        x = view.x + (view.width - sum(block.sheet.width + GAP for block in view.blocks) + GAP) / 2
-        for b, block in enumerate(view.blocks):
-            name = f"{view.name}.b{b}"
+        x = column.x + (column.width - sum(block.sheet.width + GAP for block in column.tables) + GAP) / 2
+        for b, block in enumerate(column.tables):
+            name = f"{column.name}.b{b}"
             self.canvas.sheet(name, (x, y), block.sheet)
             if by_rail and block.by_rail:
-                self._rails(view, block, above, (name, (x, y)))
+                self._rails(column, block, above, (name, (x, y)))
             else:
-                line = ((above[0], (view.centre, above[1])), (name, (x + block.sheet.width / 2, y)))
-                self._downlink(view, block, line)
+                line = ((above[0], (column.centre, above[1])), (name, (x + block.sheet.width / 2, y)))
+                self._downlink(column, block, line)
             x += block.sheet.width + GAP
 
     def _rails(
-        self, view: ColumnView, block: BlockView, above: tuple[str, float], below: tuple[str, Point]
+        self, column: Column, block: BlockTable, above: tuple[str, float], below: tuple[str, Point]
     ) -> None:
         """Draw one link for each rail of a block, for all planes together at the leaf of the last."""
-        inside = set(self.fold.parts(self._hosts(view, block.block)))
-        wiring = self.painter.cluster.wiring
-        for same in zip(*planes_of(view.column.leaves), strict=True):
-            pairs, leaf = [], same[-1]
-            for one in same:
-                others = [wiring.names[other] for other in wiring.others(wiring.number[one.id]).tolist()]
-                pairs += [(one.id, name) for name in others if name in inside]
+        inside, beside = set(self.fold.parts(block.hosts)), self.painter.cluster.wiring.neighbours
+        name, (x, y) = below
+        for same in zip(*planes_of(column.leaves), strict=True):
+            leaf = same[-1]
+            pairs = [(one.id, other) for one in same for other in beside(one.id) if other in inside]
             if pairs and leaf.rail is not None:
-                name, (x, y) = below
-                begin = (above[0], (view.centre + view.leaf_x[leaf.id], above[1]))
+                begin = (above[0], (column.centre + column.leaf_x[leaf.id], above[1]))
                 line = (begin, (name, (x + block.rail_x(leaf.rail), y)))
                 self.painter.link(line, pairs, width=1.5, colour=self.painter.rail(leaf.rail))
 
-    def _downlink(self, view: ColumnView, block: BlockView, line: Line) -> None:
+    def _downlink(self, column: Column, block: BlockTable, line: Line) -> None:
         """Draw one bundle from what is above to a block, or to what is left out."""
-        hosts = self._hosts(view, block.block)
+        hosts = block.hosts
         opened = self.number is not None
         links = self.fold.scale_up_links(hosts) if opened else Links.sum(host.up for host in hosts)
         if not links.count:
             return
-        high = [leaf.id for leaf in view.column.leaves]
+        high = [leaf.id for leaf in column.leaves]
         if self.number is not None and not self.leaves:
             high = self.fold.chip_ids([self.number])
         pairs = self.painter.around(high, self.fold.parts(hosts))
-        drawn = block.block is not None
+        drawn = bool(column.blocks)
         dashed = not drawn or (opened and links.degraded)
         wide = 3.0 if drawn else 2.0
         self.painter.link(line, pairs, colour=self.line, width=wide, dashed=dashed, links=links)
@@ -341,10 +323,6 @@ class _Tiers:
         straight = abs(x - top) < 1
         at = (x, (y + line[0][1][1]) / 2 if straight else y - 18)
         self.painter.label(at, links, kind="down", total=total, left=not straight and x < top)
-
-    def _hosts(self, view: ColumnView, block: Block | None) -> list[Host]:
-        """Return the hosts of a block of a column, drawn or not; all of the column where it is left out."""
-        return view.column.hosts if block is None else [*block.hosts, *block.others]
 
     def _caption(self, y: float, lines: list[str], ink: str) -> None:
         """Write at the left what a tier or a kind of link is."""

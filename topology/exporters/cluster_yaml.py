@@ -71,11 +71,10 @@ def cluster_to_yaml(spec: ClusterSpec, comments: Sequence[str] = (), *, rates_un
         lines.append("rate_checked: true")
     if own := _own_gpus(spec):
         lines += ["gpus:", *(f"  {_flow(name)}: {_flow(figures)}" for name, figures in own.items())]
-    lines += (
-        _raw(spec.raw)
-        if spec.raw is not None
-        else [*_domains(spec.domains, checked), *_fabric(spec, checked)]
-    )
+    if spec.raw is not None:
+        lines += _raw(spec.raw)
+    else:
+        lines += [*_domains(spec.domains, checked), *_fabric(spec, checked)]
     if spec.faults:
         rows = [plain(fault) for fault in spec.faults]
         for row in rows:

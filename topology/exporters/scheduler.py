@@ -107,15 +107,10 @@ def switch_tree(cluster: Cluster) -> list[Switch]:
     """Return the switches of the tree, from the leaves up; none where no host is on a leaf."""
     graph = cluster.graph
     kinds: dict[str, str] = {node: data["kind"] for node, data in graph.nodes(data=True)}
-    hubs = {
-        node: data["node"] for node, data in graph.nodes(data=True) if data["kind"] in ("nic", "pcie", "host")
-    }
-    on: dict[str, set[str]] = defaultdict(set)
-    for gpu in cluster.gpus:
-        on[gpu.node] |= {leaf for leaf in graph[gpu.id] if kinds[leaf] in _OUT}
-    for hub, host in hubs.items():
-        if host is not None:
-            on[host] |= {leaf for leaf in graph[hub] if kinds[leaf] in _OUT}
+    on: dict[str, set[str]] = {gpu.node: set() for gpu in cluster.gpus}
+    for node, data in graph.nodes(data=True):
+        if data["kind"] in ("gpu", "nic", "pcie", "host") and data["node"] in on:
+            on[data["node"]] |= {leaf for leaf in graph[node] if kinds[leaf] in _OUT}
     groups: dict[frozenset[str], list[str]] = {}
     # a host that misses a NIC belongs with those that share the leaves it has
     for host in sorted(on, key=lambda name: -len(on[name])):
@@ -123,10 +118,9 @@ def switch_tree(cluster: Cluster) -> list[Switch]:
         home = next((key for key in groups if leaves and leaves <= key), leaves)
         if leaves:
             groups.setdefault(home, []).append(host)
-    order = {gpu.node: place for place, gpu in enumerate(cluster.gpus)}
-    levels = [[(key, sorted(members, key=order.__getitem__)) for key, members in groups.items()]]
-    levels[0].sort(key=lambda row: order[row[1][0]])
-    return _rows(cluster, levels[0], kinds)
+    order = {host: place for place, host in enumerate(on)}
+    rows = [(key, sorted(members, key=order.__getitem__)) for key, members in groups.items()]
+    return _rows(cluster, sorted(rows, key=lambda row: order[row[1][0]]), kinds)
 
 
 def _rows(
@@ -135,32 +129,25 @@ def _rows(
     """Return all switches: leaf sets, then the sets of switches above them, to one root."""
     graph = cluster.graph
     found: list[Switch] = []
-    below: dict[frozenset[str], tuple[str, set[str]]] = {}
+    below: dict[frozenset[str], str] = {}
     for number, (key, hosts) in enumerate(leaves):
-        name = _name(key, f"leaf{number}")
-        found.append(Switch(name, hosts))
-        below[key] = (name, set(key))
+        below[key] = _name(key, f"leaf{number}")
+        found.append(Switch(below[key], hosts))
     level, seen = 1, {switch for key in below for switch in key}
     while len(below) > 1:
         above: dict[frozenset[str], list[frozenset[str]]] = {}
-        for key, (_, members) in below.items():
-            up = frozenset(
-                other
-                for switch in members
-                for other in graph[switch]
-                if kinds[other] in _OUT and other not in seen
-            )
+        for key in below:
+            beside = {other for switch in key for other in graph[switch]} - seen
+            up = frozenset(other for other in beside if kinds[other] in _OUT)
             home = next((one for one in above if one & up), up)
             above.setdefault(home, []).append(key)
         if not any(above) or len(above) == len(below):
             above = {frozenset(): list(below)}
         seen |= {switch for key in above for switch in key}
-        new: dict[frozenset[str], tuple[str, set[str]]] = {}
-        for number, (key, children) in enumerate(above.items()):
-            name = _name(key, f"level{level}-{number}")
-            found.append(Switch(name, below=[below[child][0] for child in children]))
-            new[key or frozenset({name})] = (name, set(key))
-        below, level = new, level + 1
+        names = {key: _name(key, f"level{level}-{number}") for number, key in enumerate(above)}
+        for key, children in above.items():
+            found.append(Switch(names[key], below=[below[child] for child in children]))
+        below, level = names, level + 1
     return found
 
 

@@ -42,7 +42,7 @@ def topology_text(cluster: Cluster, form: str) -> str:
         If there is no such format, or it cannot say this cluster.
     """
     if form not in EXPORT_FORMATS:
-        raise InputError(f"{nearest(form, EXPORT_FORMATS)}", field="form", value=form)
+        raise InputError(nearest(form, EXPORT_FORMATS), field="form", value=form)
     return EXPORT_FORMATS[form](cluster)
 
 

@@ -119,6 +119,11 @@ class DomainSpec(Spec, ABC):
     def words(self) -> str:
         """Return how the GPUs are joined."""
 
+    def counted(self, key: str) -> int:
+        """Return a count that the catalog gives for the domain, 0 where it gives none."""
+        figure = self.figures.get(key)
+        return 0 if figure is None else round(figure.value)
+
     @property
     def nodes(self) -> int:
         """Hosts of the domain."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
-from cost.experts.tokens.reach import ExpertUse
+from cost.experts.tokens.reach import ExpertUse, Whole
 from cost.inputs.layout import StageSpec
 from cost.inputs.stage_context import digest
 from cost.step.score import LayoutScorer
@@ -322,7 +322,9 @@ class _Loss:
             entry.experts,
             len(left.gpus),
         )
-        use = stage_use(self.plan.deployment, left, rest, self.loads, self.plan.split)
+        before = self.uses[replica][index]
+        whole = None if before is None else Whole(entry, before, np.flatnonzero(~gone))
+        use = stage_use(self.plan.deployment, left, rest, self.loads, self.plan.split, whole)
         lost = np.clip(1.0 - use.share.sum(axis=2).mean(axis=0), 0.0, 1.0)
         return _Part(
             left,

@@ -11,6 +11,7 @@ import pytest
 
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads, read_loads
+from cost.experts.tokens.reach import ExpertUse
 from cost.experts.traces.counts import Wanted
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
@@ -23,7 +24,7 @@ from placement.options import SPREADS, PlanOptions, Spread
 from placement.plan import Plan
 from placement.planner import make_plan
 from placement.plans.findings import WhatIf
-from placement.scoring import score_placement
+from placement.scoring import score_placement, stage_use
 from topology import resolve_cluster
 from topology.build import build_cluster
 from topology.spec import Fault
@@ -171,24 +172,28 @@ def test_under_every_split(split: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "change", "options"),
+    ("model", "cluster", "change", "options"),
     [
-        ("hgx-h100@32", "", {"ep": 8, "tp": 1, "redundant": 3}),
-        ("hgx-h100@32", "", {"ep": 16, "tp": 2, "stages": 2}),
-        ("gb200-nvl72@16", "", {"ep": 4, "tp": 1, "redundant": 8}),
-        ("hgx-h100@32", "faults", {"ep": 8, "tp": 1}),
+        ("mixtral-8x7b", "hgx-h100@32", "", {"ep": 8, "tp": 1, "redundant": 3}),
+        ("mixtral-8x7b", "hgx-h100@32", "", {"ep": 16, "tp": 2, "stages": 2}),
+        ("mixtral-8x7b", "gb200-nvl72@16", "", {"ep": 4, "tp": 1, "redundant": 8}),
+        ("mixtral-8x7b", "hgx-h100@32", "faults", {"ep": 8, "tp": 1}),
+        ("deepseek-v3", "hgx-h200@48", "", {"ep": 24, "tp": 1, "redundant": 32}),
     ],
 )
 def test_losses_are_as_without_what_is_known_of_others(
-    cluster: str, change: str, options: dict[str, int]
+    model: str, cluster: str, change: str, options: dict[str, int]
 ) -> None:
     """Each loss, scored by a plan that has seen all others, is what one that has seen none computes."""
     built = resolve_cluster(cluster)
     if change:
         broken = (Fault(gpu="d3.n0.g2", factor=0.5), Fault(link=("d0.n0.g1", "d0.s1"), factor=0.5))
         built = build_cluster(replace(built.spec, faults=broken))
-    deployment = Deployment(built, MIXTRAL, Workload(batch=8))
-    plan = make_plan(deployment, loads_of("zipf:0.7", 32, 8), PlanOptions(time_limit_s=0.0, **options))  # type: ignore[arg-type]
+    deployment = Deployment(built, resolve_model(model), Workload(batch=8))
+    moe = deployment.model.moe
+    assert moe is not None
+    loads = loads_of("zipf:0.7", len(deployment.model.moe_layers), moe.experts)
+    plan = make_plan(deployment, loads, PlanOptions(time_limit_s=0.0, **options))  # type: ignore[arg-type]
     assert plan.loads is not None
     known = failures._Loss(plan, plan.loads)
     for unit in SPREADS:
@@ -204,7 +209,11 @@ def plainly(plan: Plan, loads: ExpertLoads, lost: Bools) -> failures._After:
     def scorer(*given: Any, near: object) -> LayoutScorer:
         return LayoutScorer(*given)
 
+    def use(*given: Any) -> ExpertUse:
+        return stage_use(*given[:5])
+
     with pytest.MonkeyPatch.context() as patch:
         loss = failures._Loss(plan, loads)
         patch.setattr(failures, "LayoutScorer", scorer)
+        patch.setattr(failures, "stage_use", use)
         return loss._after(lost)

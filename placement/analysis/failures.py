@@ -237,7 +237,7 @@ class _Loss:
                 ]
             )
         self._scorer = LayoutScorer(plan.deployment, plan.layout, self.uses)
-        self._likeness = [self._like(replica) for replica in range(len(plan.layout.replicas))]
+        self._likeness: dict[int, int | bytes] = {}
         self._owner = np.full(len(plan.deployment.cluster.gpus), -1)
         for replica, stages in enumerate(plan.layout.replicas):
             for stage in stages:
@@ -259,6 +259,8 @@ class _Loss:
         """Return the plan without the GPUs of the cluster that are ``lost``, ``[gpus]``."""
         rows = []
         for replica in np.unique(self._owner[lost & (self._owner >= 0)]).tolist():
+            if replica not in self._likeness:
+                self._likeness[replica] = self._like(replica)
             gone = [self._gone(stage, lost).tobytes() for stage in self.plan.layout.replicas[replica]]
             rows.append((self._likeness[replica], *gone))
         key = tuple(sorted(rows))

@@ -11,7 +11,7 @@ import numpy as np
 from cost.experts.assignment import Assignment
 from cost.experts.dispatch import DispatchPolicy
 from cost.experts.loads import ExpertLoads
-from cost.experts.tokens.reach import ExpertUse, balanced_use, expert_use, limited_hits, token_hits
+from cost.experts.tokens.reach import ExpertUse, Whole, balanced_use, expert_use, limited_hits, token_hits
 from cost.experts.tokens.traffic import TokenTraffic, token_traffic
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
@@ -61,17 +61,21 @@ def stage_use(
     assignment: Assignment,
     loads: ExpertLoads,
     split: DispatchPolicy = "even",
+    whole: Whole | None = None,
 ) -> ExpertUse:
     """Return what the experts of one stage ask of its GPUs when the engine splits their tokens in this way.
 
-    Where the loads have routing traces, tokens go between GPUs as those do (:attr:`ExpertUse.hits`).
+    Where the loads have routing traces, tokens go between GPUs as those do (:attr:`ExpertUse.hits`). ``whole``: what
+    the stage is left of, under the same loads.
 
     Raises
     ------
     InputError
         If the loads do not fit the model.
     """
-    return layers_use(deployment, stage, assignment, stage_loads(deployment, loads, stage.layers), split)
+    return layers_use(
+        deployment, stage, assignment, stage_loads(deployment, loads, stage.layers), split, whole
+    )
 
 
 def layers_use(
@@ -80,6 +84,7 @@ def layers_use(
     assignment: Assignment,
     loads: ExpertLoads,
     split: DispatchPolicy,
+    whole: Whole | None = None,
 ) -> ExpertUse:
     """As :func:`stage_use`, of some layers alone, with the loads of those.
 
@@ -104,6 +109,7 @@ def layers_use(
             group_limit(moe),
             nodes=nodes,
             domains=domains,
+            whole=whole,
         )
         return replace(use, hits=limited)
     speed = None if split == "even" else stage_speed(deployment, stage, assignment.slots_per_gpu)

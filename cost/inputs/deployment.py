@@ -186,8 +186,10 @@ class Deployment(Shown):
 
     def budgets(self, stage: StageSpec, ranks: Ranks) -> dict[int, Budget]:
         """Return how the engine divides a GPU of each domain of ``stage``."""
-        domains = self.cluster.spec.domains
-        return {at: self.budget_on(domains[at].gpu, ranks) for at in self.domain_set(stage)}
+        kind, there = self.cluster.domain_kind, self.domain_set(stage)
+        chips = {kind[at]: self.cluster.spec.domains[at].gpu for at in there}
+        of_kind = {number: self.budget_on(gpu, ranks) for number, gpu in chips.items()}
+        return {at: of_kind[kind[at]] for at in there}
 
     def budget(self, stage: StageSpec, ranks: Ranks) -> Budget:
         """Return the least of :meth:`budgets`."""

@@ -209,11 +209,11 @@ def _held_experts(
     deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64], ranks: Ranks
 ) -> tuple[float, Budget]:
     """Experts and budget of the GPU that has least left beside its experts: everything else is alike on all GPUs."""
-    model, least = deployment.model, deployment.budget(stage, ranks)
+    model, budgets = deployment.model, deployment.budgets(stage, ranks)
+    least = min(budgets.values(), key=lambda budget: budget.usable)
     if ranks.moe_tp > 1:
         return (model.moe.experts if model.moe else 0) / ranks.moe_tp, least
-    budgets = deployment.budgets(stage, ranks)
-    if len(budgets) == 1:
+    if all(budget is least for budget in budgets.values()):
         return int(slots.max(initial=0)), least
     kinds = [budgets[domain] for domain in deployment.domains(stage).tolist()]
     size = model.slot_params(stage.layers) * weight_sizes(model)["experts"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cost.dtypes import multiply_units
 from cost.experts.tokens.reach import ExpertUse
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import CutReplicas, Layout, StageSpec, joints
+from cost.inputs.layout import CutReplicas, Layout, Replica, StageSpec, joints
 from cost.inputs.stage_context import digest
 from cost.inputs.workload import Workload
 from cost.memory.batches import sequences_of
@@ -137,6 +137,17 @@ class _ReplicaCost:
     floor_s: Mapping[str, float]
 
 
+@dataclass(frozen=True, eq=False)
+class _Kind:
+    """Replicas that cost the same: one of them, its memory, and what its steps cost by workload and batch."""
+
+    stages: Replica
+    uses: Sequence[ExpertUse | None]
+    keys: Sequence[object]
+    memories: Sequence[StageMemory]
+    costs: dict[tuple[Workload, float], _ReplicaCost] = field(default_factory=dict)
+
+
 class LayoutScorer:
     """Scores one layout at any batch: what does not depend on the batch is computed once.
 
@@ -150,6 +161,9 @@ class LayoutScorer:
         Whether tokens on their way between domains share links max-min fairly
         (:mod:`cost.step.fair_sharing`), as in the score of a plan; else the busiest link alone counts, as
         in sweeps.
+    near:
+        A scorer of the same deployment, widths and sharing: replicas that it has too, with the same ``uses``, are
+        not computed again.
     """
 
     def __init__(
@@ -160,28 +174,35 @@ class LayoutScorer:
         *,
         synthetic: bool = False,
         fair: bool = False,
+        near: LayoutScorer | None = None,
     ) -> None:
         self._deployment, self._layout, self._uses = deployment, layout, uses
         self._synthetic, self._fair = synthetic, fair
         self._alike = _alike(deployment, layout, uses)
-        self._stage_keys = [
-            [_stage_key(deployment, *each) for each in zip(layout.replicas[first], uses[first], strict=True)]
-            for first, _ in self._alike
-        ]
-        self._memories = [
-            replica_memory(
-                deployment,
-                layout.replicas[i],
-                tp=layout.tp,
-                moe_tp=layout.moe_tp,
-                slots=[
-                    _slots_per_gpu(use, stage) for use, stage in zip(uses[i], layout.replicas[i], strict=True)
-                ],
-            )
-            for i, _ in self._alike
-        ]
+        known = {} if near is None else near.by_stages
+        self._kinds = [self._kind(first, known) for first, _ in self._alike]
         self._evidence = _evidence(deployment, layout, self._alike, synthetic=synthetic)
         self._scores: dict[float, Score] = {}
+
+    @cached_property
+    def by_stages(self) -> dict[Replica, _Kind]:
+        """The first of each kind of replicas, by its stages."""
+        return {kind.stages: kind for kind in self._kinds}
+
+    def _kind(self, first: int, known: Mapping[Replica, _Kind]) -> _Kind:
+        """Return what is computed once of the replicas that cost as much as the ``first`` of them."""
+        deployment, layout = self._deployment, self._layout
+        stages, uses = layout.replicas[first], self._uses[first]
+        kind = known.get(stages)
+        if kind is not None and all(a is b for a, b in zip(kind.uses, uses, strict=True)):
+            return kind
+        slots = [_slots_per_gpu(use, stage) for use, stage in zip(uses, stages, strict=True)]
+        return _Kind(
+            stages,
+            uses,
+            [_stage_key(deployment, *each) for each in zip(stages, uses, strict=True)],
+            replica_memory(deployment, stages, tp=layout.tp, moe_tp=layout.moe_tp, slots=slots),
+        )
 
     @property
     def tp(self) -> int:
@@ -196,13 +217,13 @@ class LayoutScorer:
     @cached_property
     def max_batch(self) -> float:
         """The largest batch that fits; 0 where none does."""
-        return min(replica_max_batch(memory, self.tp) for memory in self._memories)
+        return min(replica_max_batch(kind.memories, self.tp) for kind in self._kinds)
 
     @cached_property
     def cache(self) -> CacheRoom:
         """Tokens that the KV cache of a replica has room for, of the replica that has least."""
         fullest = min(
-            (memory for memories in self._memories for memory in memories), key=lambda memory: memory.room
+            (memory for kind in self._kinds for memory in kind.memories), key=lambda memory: memory.room
         )
         gpus = self._layout.gpus_used // len(self._layout.replicas)
         return fullest.cache(gpus, self._deployment.workload.cached, round(self.max_batch * gpus))
@@ -294,11 +315,13 @@ class LayoutScorer:
 
     def _costs(self, deployment: Deployment, batch: float) -> list[_ReplicaCost]:
         """What a step of each kind of replicas costs."""
-        layout = self._layout
-        return [
-            _replica_cost(deployment, layout, layout.replicas[i], self._uses[i], batch, keys, fair=self._fair)
-            for (i, _), keys in zip(self._alike, self._stage_keys, strict=True)
-        ]
+        layout, key = self._layout, (deployment.workload, batch)
+        for kind in self._kinds:
+            if key not in kind.costs:
+                kind.costs[key] = _replica_cost(
+                    deployment, layout, kind.stages, kind.uses, batch, kind.keys, fair=self._fair
+                )
+        return [kind.costs[key] for kind in self._kinds]
 
     def stays(self, step_s: float, batch: float) -> tuple[float, float]:
         """How long a request stays over its decode steps, and seconds of its own prefill: 1 and 0 of one phase."""
@@ -312,7 +335,7 @@ class LayoutScorer:
 
     def _fullest(self, batch: float) -> StageMemory:
         """Memory of the stage with least left."""
-        stages = (memory for memories in self._memories for memory in memories)
+        stages = (memory for kind in self._kinds for memory in kind.memories)
         return min(stages, key=lambda memory: memory.usable - memory.used(batch))
 
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
-from cost.experts.tokens.reach import ExpertUse
+from cost.experts.tokens.reach import ExpertUse, Whole
 from cost.inputs.layout import StageSpec
+from cost.inputs.stage_context import digest
 from cost.step.score import LayoutScorer
 from placement.arrays import Bools, Floats, Ints
 from placement.experts.failure_domains import domain_name, stage_domains
@@ -209,7 +210,10 @@ def _most_tried(plan: Plan, scenarios: int) -> int:
 
 
 class _Loss:
-    """Scores a plan without some of its GPUs."""
+    """Scores a plan without some of its GPUs.
+
+    Replicas that lose none are those of the plan, and equal losses are scored once.
+    """
 
     def __init__(self, plan: Plan, loads: ExpertLoads) -> None:
         self.plan, self.loads = plan, loads
@@ -232,19 +236,51 @@ class _Loss:
                     for stage, use, entry in zip(stages, uses, held, strict=True)
                 ]
             )
+        self._scorer = LayoutScorer(plan.deployment, plan.layout, self.uses)
+        self._likeness: dict[int, int | bytes] = {}
+        self._owner = np.full(len(plan.deployment.cluster.gpus), -1)
+        for replica, stages in enumerate(plan.layout.replicas):
+            for stage in stages:
+                self._owner[list(stage.gpus)] = replica
+        self._known: dict[tuple[tuple[int | bytes, ...], ...], _After] = {}
+
+    def _like(self, replica: int) -> int | bytes:
+        """Equal for replicas that the loss of GPUs in the same places leaves equal."""
+        deployment, stages = self.plan.deployment, self.plan.layout.replicas[replica]
+        spec = deployment.cluster.spec
+        if self.plan.unlike or spec.raw is not None or spec.faults or not spec.switched:
+            return replica
+        gpus = [gpu for stage in stages for gpu in stage.gpus]
+        places = [deployment.numbered("node"), deployment.shared.domain, *deployment.shared.leaf_and_pod]
+        shared = [np.unique(place[gpus], return_inverse=True)[1] for place in places]
+        return digest(*shared, np.array(deployment.cluster.domain_kind)[deployment.shared.domain[gpus]])
 
     def of(self, lost: Bools) -> _After:
         """Return the plan without the GPUs of the cluster that are ``lost``, ``[gpus]``."""
+        rows = []
+        for replica in np.unique(self._owner[lost & (self._owner >= 0)]).tolist():
+            if replica not in self._likeness:
+                self._likeness[replica] = self._like(replica)
+            gone = [self._gone(stage, lost).tobytes() for stage in self.plan.layout.replicas[replica]]
+            rows.append((self._likeness[replica], *gone))
+        key = tuple(sorted(rows))
+        if key not in self._known:
+            self._known[key] = self._after(lost)
+        return self._known[key]
+
+    def _after(self, lost: Bools) -> _After:
+        """As :meth:`of`, computed."""
+        hit = set(self._owner[lost].tolist())
         replicas: list[tuple[StageSpec, ...]] = []
         uses: list[list[ExpertUse | None]] = []
         balance, before, tokens, experts = [], [0.0], [], 0
         for replica, stages in enumerate(self.plan.layout.replicas):
-            gone = [self._gone(stage, lost) for stage in stages]
-            if not any(part.any() for part in gone):
+            if replica not in hit:
                 replicas.append(stages)
                 uses.append(self.uses[replica])
                 before = [_over_layers(self.balance[replica])]
                 continue
+            gone = [self._gone(stage, lost) for stage in stages]
             parts = [
                 self._left(replica, index, stage, part)
                 for index, (stage, part) in enumerate(zip(stages, gone, strict=True))
@@ -288,7 +324,9 @@ class _Loss:
             entry.experts,
             len(left.gpus),
         )
-        use = stage_use(self.plan.deployment, left, rest, self.loads, self.plan.split)
+        before = self.uses[replica][index]
+        whole = None if before is None else Whole(entry, before, np.flatnonzero(~gone))
+        use = stage_use(self.plan.deployment, left, rest, self.loads, self.plan.split, whole)
         lost = np.clip(1.0 - use.share.sum(axis=2).mean(axis=0), 0.0, 1.0)
         return _Part(
             left,
@@ -318,7 +356,7 @@ class _Loss:
             return 0.0
         plan = self.plan
         layout = replace(plan.layout, replicas=tuple(replicas))
-        scorer = LayoutScorer(plan.deployment, layout, uses)
+        scorer = LayoutScorer(plan.deployment, layout, uses, near=self._scorer)
         batch = min(plan.deployment.workload.batch, scorer.max_batch)
         if not batch:
             return 0.0

@@ -369,16 +369,17 @@ def drop_dominated(columns: Sequence[Column]) -> list[Column]:
 def _largest_joins(columns: Sequence[Column]) -> list[Column]:
     """Leave out joins of one block that several smaller joins on as many blocks beat."""
     kept: list[Column] = []
+    of_block: dict[Block, list[Column]] = {}
     for column in sorted(columns, key=lambda one: len(one.shape.blocks)):
-        many = len(column.shape.blocks)
+        many, kinds = len(column.shape.blocks), set(column.shape.blocks)
+        smaller = of_block.setdefault(next(iter(kinds)), []) if len(kinds) == 1 else []
         beaten = any(
-            len(set(one.shape.blocks)) == 1
-            and set(one.shape.blocks) == set(column.shape.blocks)
-            and many // len(one.shape.blocks) * one.requests_per_s >= column.requests_per_s * (1 - _ALIKE)
-            for one in kept
+            many // len(one.shape.blocks) * one.requests_per_s >= column.requests_per_s * (1 - _ALIKE)
+            for one in smaller
         )
         if not beaten:
             kept.append(column)
+            smaller.append(column)
     return kept
 
 

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads, read_loads
+from cost.experts.tokens.reach import ExpertUse
 from cost.experts.traces.counts import Wanted
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
+from cost.step.score import LayoutScorer
 from placement.analysis import failures
 from placement.analysis.failures import find_failures
-from placement.options import PlanOptions, Spread
+from placement.arrays import Bools
+from placement.options import SPREADS, PlanOptions, Spread
 from placement.plan import Plan
 from placement.planner import make_plan
 from placement.plans.findings import WhatIf
-from placement.scoring import score_placement
+from placement.scoring import score_placement, stage_use
 from topology import resolve_cluster
+from topology.build import build_cluster
+from topology.spec import Fault
 
 MIXTRAL = resolve_model("mixtral-8x7b")
 
@@ -163,3 +169,51 @@ def test_under_every_split(split: str) -> None:
     assert 0 < row.balancedness_worst <= row.balancedness_mean + 1e-9
     assert row.balancedness_mean < 1
     assert row.tokens_lost_most == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "change", "options"),
+    [
+        ("mixtral-8x7b", "hgx-h100@32", "", {"ep": 8, "tp": 1, "redundant": 3}),
+        ("mixtral-8x7b", "hgx-h100@32", "", {"ep": 16, "tp": 2, "stages": 2}),
+        ("mixtral-8x7b", "gb200-nvl72@16", "", {"ep": 4, "tp": 1, "redundant": 8}),
+        ("mixtral-8x7b", "hgx-h100@32", "faults", {"ep": 8, "tp": 1}),
+        ("deepseek-v3", "hgx-h200@48", "", {"ep": 24, "tp": 1, "redundant": 32}),
+    ],
+)
+def test_losses_are_as_without_what_is_known_of_others(
+    model: str, cluster: str, change: str, options: dict[str, int]
+) -> None:
+    """Each loss, scored by a plan that has seen all others, is what one that has seen none computes."""
+    built = resolve_cluster(cluster)
+    if change:
+        broken = (Fault(gpu="d3.n0.g2", factor=0.5), Fault(link=("d0.n0.g1", "d0.s1"), factor=0.5))
+        built = build_cluster(replace(built.spec, faults=broken))
+    deployment = Deployment(built, resolve_model(model), Workload(batch=8))
+    moe = deployment.model.moe
+    assert moe is not None
+    loads = loads_of("zipf:0.7", len(deployment.model.moe_layers), moe.experts)
+    plan = make_plan(deployment, loads, PlanOptions(time_limit_s=0.0, **options))  # type: ignore[arg-type]
+    assert plan.loads is not None
+    known = failures._Loss(plan, plan.loads)
+    for unit in SPREADS:
+        number = deployment.numbered(unit)
+        for choice in range(int(number.max()) + 1):
+            after, plain = known.of(number == choice), plainly(plan, plan.loads, number == choice)
+            assert astuple(after) == pytest.approx(astuple(plain), rel=1e-12, abs=1e-15)
+
+
+def plainly(plan: Plan, loads: ExpertLoads, lost: Bools) -> failures._After:
+    """What is left, all of it computed for this loss alone."""
+
+    def scorer(*given: Any, near: object) -> LayoutScorer:
+        return LayoutScorer(*given)
+
+    def use(*given: Any) -> ExpertUse:
+        return stage_use(*given[:5])
+
+    with pytest.MonkeyPatch.context() as patch:
+        loss = failures._Loss(plan, loads)
+        patch.setattr(failures, "LayoutScorer", scorer)
+        patch.setattr(failures, "stage_use", use)
+        return loss._after(lost)

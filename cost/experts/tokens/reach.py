@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, cached_property, lru_cache
 from hashlib import blake2b
@@ -330,6 +330,7 @@ def limited_hits(
     *,
     nodes: Ints,
     domains: Ints,
+    whole: Whole | None = None,
 ) -> TokenHits | None:
     """Return token destinations under ``assignment`` with limited expert groups; None without a limit.
 
@@ -345,6 +346,8 @@ def limited_hits(
         Groups of consecutive experts, and how many of them a token may use; 0, 0: no limit.
     nodes, domains:
         Node and scale-up domain of each GPU of the group, ``[gpus]``.
+    whole:
+        What the assignment is left of, under the same loads: GPUs that serve what they did are reached as they were.
 
     Notes
     -----
@@ -362,13 +365,31 @@ def limited_hits(
     choices = _choices_of_groups(group_load.tobytes(), group_load.shape, chosen)
     served = _served(assignment, slot_share, groups)
     pairs = top_k * sum_by_gpu(slot_share, assignment.slot_gpu, assignment.gpus)
+    places = _places(assignment.gpus, nodes, domains)
+    there = [sum_by_place(served, place) for place in places]
+    if whole is None or whole.use.hits is None:
+        reached = _by_groups(there[0], choices, top_k, chosen * size)
+    else:
+        before = _served(whole.assignment, whole.use.slot_share, groups)[..., whole.left]
+        reached = whole.use.hits.gpus[:, :, 0, whole.left]
+        changed = np.nonzero((there[0] != before).any(axis=2))
+        reached[changed] = _by_groups_of_cells(there[0], changed, choices, top_k, chosen * size)
+    found = [reached, *(_by_groups(values, choices, top_k, chosen * size) for values in there[1:])]
     # loads that no choice of groups can give are met as near as can be: no place is reached beyond its choices
     gpus, by_node, by_domain = (
-        np.minimum(_by_groups(served, place, choices, top_k, chosen * size), sum_by_place(pairs, place))
-        for place in _places(assignment.gpus, nodes, domains)
+        np.minimum(values, sum_by_place(pairs, place)) for values, place in zip(found, places, strict=True)
     )
     gpus, pairs, by_node, by_domain = (values[:, :, None] for values in (gpus, pairs, by_node, by_domain))
     return TokenHits(gpus, pairs, by_node, by_domain, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """An EP group of which a part is left: its assignment and use, and its GPUs that are left, ``[gpus left]``."""
+
+    assignment: Assignment
+    use: ExpertUse
+    left: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -424,9 +445,24 @@ def _served(assignment: Assignment, slot_share: Floats, groups: int) -> Floats:
     return by_group.astype(np.float64).reshape(scenarios, layers, groups, assignment.gpus)
 
 
-def _by_groups(served: Floats, place: Ints, choices: _GroupChoices, top_k: int, experts: int) -> Floats:
-    """Chance that a token reaches each place, ``[scenarios, layers, places]``; ``experts``: of the groups chosen."""
-    there = sum_by_place(served, place)  # [scenarios, layers, groups, places]
+def _by_groups_of_cells(
+    there: Floats, cells: tuple[Ints, ...], choices: _GroupChoices, top_k: int, experts: int
+) -> Floats:
+    """As :func:`_by_groups`, of some cells ``[scenario, layer, place]`` alone, ``[cells]``."""
+    scenario, layer, place = cells
+    rows = there[scenario, layer, :, place][None, ..., None]  # each is a layer with one place
+    of_cells = replace(
+        choices, drawn=choices.drawn[None, scenario, layer], weight=choices.weight[None, scenario, layer]
+    )
+    return _by_groups(rows, of_cells, top_k, experts)[0, :, 0] if len(place) else np.zeros(0)
+
+
+def _by_groups(there: Floats, choices: _GroupChoices, top_k: int, experts: int) -> Floats:
+    """Chance that a token reaches each place, ``[scenarios, layers, places]``.
+
+    ``there``: part of a layer's load that a place serves of each group, ``[scenarios, layers, groups, places]``;
+    ``experts``: of the groups chosen.
+    """
     rows, drawn, weight = (
         values.reshape(-1, *values.shape[2:]) for values in (there, choices.drawn, choices.weight)
     )

@@ -84,6 +84,7 @@ class Annealing(ABC):
         self.pace = np.tile((1 / problem.speed[working]).astype(np.float32), self.layers)
         self.alike = bool((self.pace == self.pace[0]).all())
         self.goal = np.repeat(target, self.gpus, axis=1).astype(np.float32)
+        self.seconds_first = problem.seconds_first
         self.grouped = not problem.each_alone  # failure domains of several GPUs
         self.domain = problem.failure_domain[working]
         self.pairings = np.argsort(rng.random((_PAIRINGS, self.gpus)), axis=1, kind="stable")
@@ -187,6 +188,7 @@ class Annealing(ABC):
         layer, row, column, expert = layer[fine], row[fine], column[fine], expert[fine]
         wanted = np.where(self._chance(layer.size) < _UNDO, self.was[column, row], self._hot(layer))
         fine = (self.flat[self._at(row, wanted)] & _HERE) == 0
+        fine &= self._seconds_come_first(layer, expert, wanted)
         if self.grouped:
             fine &= self._fits(layer, row, expert, wanted)
         layer, row, column, expert, wanted = (x[fine] for x in (layer, row, column, expert, wanted))
@@ -371,6 +373,7 @@ class Annealing(ABC):
         wanted = np.where(short.max(axis=1) > 0, short.argmax(axis=1), wanted)
         there = row.reshape(copies.shape)[layers, place]
         fine = spare.any(axis=1) & (self.flat[self._at(there, wanted)] < _HERE)
+        fine &= self._seconds_come_first(layers, copies[layers, place], wanted)
         copies[layers[fine], place[fine]] = wanted[fine]
 
     def _assignment_costs(self, row: Index, column: Index, copies: Index, price: float) -> Singles:
@@ -417,6 +420,15 @@ class Annealing(ABC):
         twice = ((ordered[1:] == ordered[:-1]) & (ordered[1:] < self.experts)).any(axis=0)
         distinct: Bools = ~twice.reshape(self.layers, self.gpus).any(axis=1)
         return distinct
+
+    def _seconds_come_first(self, layer: Index, expert: Index, wanted: Index) -> Bools:
+        """Whether no third copy comes, and no second one goes, while an expert has one alone, ``[n]``."""
+        if not self.seconds_first:
+            return np.ones(layer.size, dtype=bool)
+        second = self.count[layer, wanted] == 1
+        lone = (self.count[:, : self.experts] == 1).any(axis=1)[layer]
+        fine: Bools = second | (~lone & (self.count[layer, expert] > 2))
+        return fine
 
     # What follows is asked for where failure domains hold several GPUs.
 

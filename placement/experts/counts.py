@@ -35,8 +35,8 @@ _LARGER = 0.75  # of the draws: one more copy of the larger of the two on the fu
 _SQUARINGS = 6  # counts rank by the norm of order 2 ** 6 of GPU loads: near the largest, but sees the others
 
 
-def replicate(problem: Problem, *, least: int = 1) -> Ints:
-    """Return the copies of each expert, int64 ``[layers, experts]``, at least ``least`` each and ``slots`` in all.
+def replicate(problem: Problem) -> Ints:
+    """Return the copies of each expert, int64 ``[layers, experts]``, ``slots`` in all, within their range.
 
     Greedy: the next copy goes to the expert with the largest load per copy (ties: the lowest id) among those
     whose next copy can still be placed with no two in one failure domain. The legal counts are the bases of a
@@ -51,7 +51,8 @@ def replicate(problem: Problem, *, least: int = 1) -> Ints:
     """
     loads = problem.mean
     if even_domains(problem):
-        return divided(problem, loads, np.zeros(problem.layers), least=least)
+        return divided(problem, loads, np.zeros(problem.layers))
+    least, most = problem.copies_range
     copies = np.full(loads.shape, least, dtype=np.int64)
     share = loads / least
     rows = np.arange(problem.layers)
@@ -59,7 +60,7 @@ def replicate(problem: Problem, *, least: int = 1) -> Ints:
     while (open_rows := rows[left > 0]).size:
         best = np.argmax(share[open_rows], axis=1)
         copies[open_rows, best] += 1
-        legal = problem.counts_fit(copies[open_rows])
+        legal = problem.counts_fit(copies[open_rows]) & (copies[open_rows, best] <= most)
         fit, full = open_rows[legal], open_rows[~legal]
         share[fit, best[legal]] = loads[fit, best[legal]] / copies[fit, best[legal]]
         copies[full, best[~legal]] -= 1
@@ -74,13 +75,13 @@ def even_domains(problem: Problem) -> bool:
     return int(slots.max() - slots.min()) <= 1
 
 
-def divided(problem: Problem, loads: Floats, rounding: Floats, *, least: int = 1) -> Ints:
+def divided(problem: Problem, loads: Floats, rounding: Floats, limits: tuple[int, int] | None = None) -> Ints:
     """Return counts ``[rows, experts]`` by a divisor method: the next copy to the largest load / (copies + rounding).
 
     ``rounding`` ``[rows]``: 0 is the greedy of :func:`replicate`; more of it gives the heaviest experts fewer copies
-    than that and those in the middle more. Counts up to the failure domains there are (:func:`even_domains`).
+    than that and those in the middle more. Counts lie within ``limits``; None: :attr:`Problem.copies_range`.
     """
-    most, rounding = int((problem.domain_slots > 0).sum()), rounding[:, None]
+    (least, most), rounding = limits or problem.copies_range, rounding[:, None]
     spare = problem.slots - least * problem.experts
     copies = np.full(loads.shape, least, dtype=np.int64)
     if spare > _LONG:
@@ -233,7 +234,8 @@ class _FoldSearch:
     def __init__(self, problem: Problem, start: Ints, seed: int, enough: Floats | None) -> None:
         self.problem, self.loads, self.rng = problem, problem.mean, np.random.default_rng(seed)
         self.mask = (1 << problem.experts.bit_length()) - 1
-        self.most = problem.most_copies
+        self.fewest, most = problem.copies_range
+        self.most = min(most, problem.most_copies)
         self.all_fit = even_domains(problem)
         self.now, self.best = start.copy(), start.copy()
         self.enough = np.zeros(len(start))
@@ -283,11 +285,11 @@ class _FoldSearch:
         full = (load[:, :gpus] + load[:, : gpus - 1 : -1]).argmax(axis=1)[:, None]  # the i-th smallest copy
         place = np.where(draws[0] < _LARGER, self.problem.slots - 1 - full, full)
         more = np.take_along_axis(keys, place, axis=1) & self.mask
-        rank = np.cumsum(now - 1, axis=1)  # of the copies above one of each
+        rank = np.cumsum(np.maximum(now - self.fewest, 0), axis=1)  # of the copies that can go
         nth = (draws[1] * rank[:, -1:]).astype(np.int64) + 1
         fewer = (rank[:, None, :] >= nth[:, :, None]).argmax(axis=2)
         at = np.arange(rows.size)[:, None]
-        legal = (more != fewer) & (now[at, fewer] > 1) & (now[at, more] < self.most)
+        legal = (more != fewer) & (now[at, fewer] > self.fewest) & (now[at, more] < self.most)
         row, which = np.nonzero(legal)
         more, fewer = more[row, which], fewer[row, which]
         if not self.all_fit:

@@ -23,9 +23,8 @@ from cost.experts.dispatch import depends_on_placement, slot_shares
 from placement.arrays import Bools, Experts, Floats, Ints
 from placement.budget import Budget
 from placement.cp_solver import solve_within
-from placement.experts.anti_affinity import second_copies_first
 from placement.experts.dispatch_refinement import SLACK
-from placement.experts.problem import EQUAL, Problem, proven
+from placement.experts.problem import EQUAL, Problem, proven, second_copies_first
 from topology.base.host import cores
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ import numpy as np
 
 from cost.experts.dispatch import slot_shares
 from placement.arrays import Experts, Floats, Index, least_of_each
-from placement.experts.anti_affinity import spread_evenly
 from placement.experts.bounds import lower_bound
 from placement.experts.counts import replicate
 from placement.experts.local_search import swap_down
@@ -59,22 +58,11 @@ def fit_to_split(own: Experts, problem: Problem, log: list[str] | None = None) -
 
 
 def _connected(problem: Problem, own: Experts, bound: Floats) -> Experts:
-    """Return ``[layers, slots]`` with copies that bear drift; ``own`` where its copies are too many to lie apart.
-
-    Of such layers those made without failure domains are spread evenly, and taken where they are as good.
-    """
+    """Return ``[layers, slots]`` with copies that bear drift; ``own`` where its copies are too many to lie apart."""
     slot_expert = own.copy()
-    lies_apart = problem.apart(own) if problem.can_be_apart else np.zeros(len(own), dtype=bool)
-    for evenly, rows in ((False, np.flatnonzero(lies_apart)), (True, np.flatnonzero(~lies_apart))):
-        if rows.size == 0:
-            continue
-        part = problem.rows(rows)
-        found = place_for_lp(part.without_spread() if evenly else part, [own[rows]], bound=bound[rows])
-        if evenly:
-            found, fine = spread_evenly(part, found)
-            fine &= part.evaluate(found) <= part.evaluate(own[rows]) * (1 + SLACK)
-            found[~fine] = own[rows[~fine]]
-        slot_expert[rows] = found
+    rows = np.flatnonzero(problem.apart(own)) if problem.can_be_apart else np.zeros(0, dtype=np.intp)
+    if rows.size:
+        slot_expert[rows] = place_for_lp(problem.rows(rows), [own[rows]], bound=bound[rows])
     return slot_expert
 
 

@@ -411,7 +411,7 @@ def exchange_down(problem: Problem, slot_expert: Experts, enough: Floats) -> Exp
     used, gpu = np.flatnonzero(problem.slots_per_gpu > 0), problem.slot_gpu
     domain, speed = problem.failure_domain[gpu], problem.speed
     enough = enough * problem.mean.sum(axis=1) / problem.gpus
-    rows = np.arange(problem.layers)
+    rows, (least, most) = np.arange(problem.layers), problem.copies_range
     while rows.size:
         placed, count, each = now[rows], copies[rows], np.arange(rows.size)
         share = problem.mean[rows] / count
@@ -425,7 +425,7 @@ def exchange_down(problem: Problem, slot_expert: Experts, enough: Floats) -> Exp
         comes = problem.mean[rows, more] / (count[each, more] + 1)
         worst = np.zeros(share.shape)  # largest load of the GPUs of each expert, and with a copy less
         np.maximum.at(worst, (each[:, None], placed), here)
-        left = np.where(count > 1, share / np.maximum(count - 1, 1), np.inf)
+        left = np.where(count > least, share / np.maximum(count - 1, 1), np.inf)
         worst += left / speed[used].min()
         value = np.maximum(
             here + (comes[:, None] - size) / speed[gpu], np.take_along_axis(worst, placed, axis=1)
@@ -433,7 +433,7 @@ def exchange_down(problem: Problem, slot_expert: Experts, enough: Floats) -> Exp
         held = np.zeros((rows.size, problem.domains), dtype=bool)
         row, slot = np.nonzero(placed == more[:, None])
         held[row, domain[slot]] = True
-        value[held[:, domain]] = np.inf
+        value[held[:, domain] | (count[each, more] == most)[:, None]] = np.inf
         at = value.argmin(axis=1)
         helps = (peak > enough[rows]) & (value[each, at] < peak * (1 - _LEAST_LIFT))
         rows, at, more = rows[helps], at[helps], more[helps]

@@ -329,6 +329,18 @@ class Problem:
         """Most copies that an expert can have with no two in a failure domain, and one of each other expert."""
         return min(self.slots - self.experts + 1, int((self.domain_slots > 0).sum()))
 
+    @property
+    def seconds_first(self) -> bool:
+        """Whether no expert gets a third copy before all have two: as many as the slots allow outlive a failure."""
+        return self.spread is not None and self.domains_used > 1
+
+    @property
+    def copies_range(self) -> tuple[int, int]:
+        """Fewest and most copies of an expert in a search: on every GPU, or no two in one failure domain."""
+        if self.seconds_first and self.slots < 2 * self.experts:
+            return 1, 2
+        return 1 + self.seconds_first, self.domains_used
+
     def counts_fit(self, copies: Ints) -> Bools:
         """Whether counts ``[layers, experts]`` fit :attr:`room` (Gale and Ryser's condition), ``[layers]``."""
         most = np.cumsum(-np.sort(-copies, axis=1), axis=1)
@@ -440,6 +452,12 @@ def keep_better(problem: Problem, slot_expert: Experts, layers: Index, again: Ex
     better = part.evaluate(again) < part.evaluate(slot_expert[layers])
     slot_expert[layers[better]] = again[better]
     return int(better.sum())
+
+
+def second_copies_first(copies: Ints) -> Bools:
+    """Return where no expert has three copies while another has one, ``[layers]``, of ``[layers, experts]``."""
+    fine: Bools = (copies.min(axis=1) > 1) | (copies.max(axis=1) < 3)
+    return fine
 
 
 def proven(reached: Floats, bound: Floats) -> Bools:

@@ -10,7 +10,7 @@ import numpy as np
 
 from placement.arrays import Experts, Floats, Index, falling
 from placement.budget import CUT, Budget, evenly
-from placement.experts.anti_affinity import place_spread, second_copies_first
+from placement.experts.anti_affinity import place_spread
 from placement.experts.baselines import Baselines
 from placement.experts.bounds import lower_bound
 from placement.experts.counts import fold_counts, folds, replicate
@@ -20,7 +20,7 @@ from placement.experts.excess import relieve
 from placement.experts.fast_path import NEAR, fast_placement
 from placement.experts.local_search import swap_down
 from placement.experts.pack import distinct_copies, pack
-from placement.experts.problem import EQUAL, WIDE, Problem, keep_better, proven
+from placement.experts.problem import EQUAL, WIDE, Problem, keep_better, proven, second_copies_first
 from placement.experts.result import ExpertResult, checked_result
 from placement.experts.soft_max import STEPS, anneal, descend, step_cells
 
@@ -94,9 +94,6 @@ def solve(
     least = 1.0 + NEAR if search.bound is None else np.maximum(1.0 + NEAR, search.bound * (1 + EQUAL))
     if not (search.done and problem.split == "even"):
         _not_behind(ordered, fitted, least, rivals, search.log, nodes)
-    if problem.spread is not None:
-        had, has = (second_copies_first(problem.assignment(rows).copies) for rows in (found, fitted))
-        fitted[had & ~has] = found[had & ~has]
     bound = None
     if small:
         bound = lower_bound(judge.without_spread())
@@ -139,7 +136,7 @@ def _not_behind(
         trial_load = problem.rows(rows).evaluate(trial)
         won = fits & (trial_load * (1 + slack) < value[rows])
         won[won] = problem.legal(trial[won])
-        if problem.spread is not None:
+        if problem.seconds_first:
             won &= second_copies_first(problem.assignment(trial).copies)
         slot_expert[rows[won]], value[rows[won]] = trial[won], trial_load[won]
         if won.any():

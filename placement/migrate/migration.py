@@ -9,7 +9,6 @@ import numpy as np
 
 from placement.arrays import Experts, Floats
 from placement.budget import CUT, Budget
-from placement.experts.anti_affinity import spread_evenly
 from placement.migrate.fewest import fewest_moves, is_quick
 from placement.migrate.front import CurvePoint, Front, along_hulls, paying, reaching, within
 from placement.migrate.search import Aim, Search
@@ -158,9 +157,6 @@ def _over_replicas(values: Sequence[Floats], times: Sequence[int]) -> float:
 def _start(task: MigrationTask, fresh: Experts, seed: int) -> Experts:
     """Return the placement with the fewest moves; the fresh one where copies cannot be spread from there."""
     start = restore(task, seed=seed)
-    crowded = np.flatnonzero(task.problem.over_cap(start) > 0)
-    if crowded.size:
-        start[crowded] = spread_evenly(task.problem.rows(crowded), start[crowded])[0]
     near = task.problem.over_cap(start) > task.problem.over_cap(fresh)
     start[near] = fresh[near]
     return start

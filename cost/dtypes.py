@@ -50,6 +50,10 @@ class Dtype:
         """The formats of a mixture with their shares, or this one alone."""
         return self.mixed or ((self, 1.0),)
 
+    def rate(self, peaks: Mapping[str, float]) -> float:
+        """Return the flop/s of a mixture, whose formats are multiplied one after the other, from those of each."""
+        return 1 / sum(share / peaks[part.name] for part, share in self.parts)
+
     @property
     def bytes_per_param(self) -> float:
         """Bytes of one element, its share of the block's scale included."""
@@ -290,13 +294,12 @@ def multiply_units(names: Iterable[str], gpu: GpuSpec) -> tuple[str, ...]:
 def dense_flop_per_s(name: str, gpu: GpuSpec) -> float:
     """Return the dense peak in flop/s for weights stored as ``name``.
 
-    Weights of a mixture are multiplied one format after the other: ``1 / sum(share / peak)``.
-
     Raises
     ------
     MissingFigureError
         If the catalog has no peak for a format or any wider one.
     """
-    parts = dtype(name).parts
-    peaks = [gpu.dense_flop_per_s(multiply_dtype(part.name, gpu)[0]) for part, _ in parts]
-    return 1 / sum(share / peak for (_, share), peak in zip(parts, peaks, strict=True))
+    stored = dtype(name)
+    return stored.rate(
+        {part.name: gpu.dense_flop_per_s(multiply_dtype(part.name, gpu)[0]) for part, _ in stored.parts}
+    )

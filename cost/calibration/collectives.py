@@ -17,6 +17,7 @@ from topology.base.schema import Kind, source_text
 from topology.cluster import Cluster
 from topology.routes import (
     ALGORITHMS,
+    ONE_TO_ONE,
     LinkLoads,
     Router,
     TierLoad,
@@ -142,6 +143,11 @@ class Way:
     def reached_s(self) -> float:
         """Seconds of large messages."""
         return self.loads.transfer_s * self.reached.times + self.loads.latency_s
+
+
+def reached_beside(cluster: Cluster, traffic: Traffic, loads: LinkLoads, ways: Sequence[Way]) -> Reached:
+    """Return how traffic does beside line rate: as the first of a collective's ``ways``, else by its pattern."""
+    return ways[0].reached if ways else reached(cluster, loads, all_to_all=traffic.name not in ONE_TO_ONE)
 
 
 def collective_ways(

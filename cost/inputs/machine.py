@@ -393,7 +393,7 @@ def _products(
     }
     for name, weights in stored.items():
         if weights.mixed:
-            peaks[name] = 1 / sum(share / peaks[part.name] for part, share in weights.mixed)
+            peaks[name] = weights.rate(peaks)
     return peaks, units, wider, tuple(notes)
 
 

@@ -100,7 +100,7 @@ def traffic(request: TrafficRequest, run: Run) -> None:
     with progress() as told, budget:
         time = fair_s(router, sent, loads, most_classes=most, progress=told.arrived)
     if request.matrix is not None:
-        members = [ranks[rank] for rank in _range(request.gpus, len(ranks))]
+        members = _members(request.gpus, ranks)
         size = _bytes(request.bytes_per_gpu)
         facts = {
             "cluster": target.name,
@@ -127,8 +127,7 @@ def _routed(
     if pattern not in COLLECTIVES:
         sent = traffic_from_options(pattern, bytes_per_gpu, gpus, len(target.gpus), ranks)
         return sent, router.loads(sent), []
-    ranks = range(len(target.gpus)) if ranks is None else ranks
-    members = [ranks[rank] for rank in _range(gpus, len(ranks))]
+    members = _members(gpus, range(len(target.gpus)) if ranks is None else ranks)
     if len(members) < 2:
         raise InputError(
             f"a collective needs at least two GPUs, not {len(members)}.", field="pattern", value=pattern
@@ -170,8 +169,7 @@ def traffic_from_options(
     """
     from topology.routes import pattern_traffic, read_traffic
 
-    ranks = range(count) if ranks is None else ranks
-    members = [ranks[rank] for rank in _range(gpus, len(ranks))]
+    members = _members(gpus, range(count) if ranks is None else ranks)
     if pattern.lower().endswith(".npy"):
         if bytes_per_gpu is not None:
             raise InputError(
@@ -179,6 +177,11 @@ def traffic_from_options(
             )
         return read_traffic(Path(pattern), count, members)
     return pattern_traffic(pattern, count, _bytes(bytes_per_gpu), members)
+
+
+def _members(text: str | None, ranks: Sequence[int]) -> list[int]:
+    """Return the GPUs of ``--gpus`` among ``ranks``."""
+    return [ranks[rank] for rank in _range(text, len(ranks))]
 
 
 def _range(text: str | None, count: int) -> range:
@@ -227,13 +230,13 @@ def _whole(cluster: Cluster) -> Cluster:
 
 def _traffic_overlay(pattern: str, target: Cluster) -> TrafficOverlay:
     """Return the loads of a named pattern, or of a file of bytes; shares of the time do not depend on how many."""
-    from cost.calibration.collectives import reached
+    from cost.calibration.collectives import reached_beside
     from topology.draw import TrafficOverlay
-    from topology.routes import MOST_CLASSES, ONE_TO_ONE, Router, fair_s
+    from topology.routes import MOST_CLASSES, Router, fair_s
 
     router = Router(target)
     sent, loads, ways = _routed(router, target, pattern)
-    beside = ways[0].reached if ways else reached(target, loads, all_to_all=sent.name not in ONE_TO_ONE)
+    beside = reached_beside(target, sent, loads, ways)
     part = f"large messages reach {1 / beside.times:.1%} of it ({beside.figure.kind.label})"
     time = fair_s(router, sent, loads, most_classes=MOST_CLASSES)
     measured = pattern.lower().endswith(".npy")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from cost.calibration.collectives import Way, reached
+from cost.calibration.collectives import Way, reached_beside
 from rackplan.report.doc import Chart, Code, Doc, Layer, Note, Picture, Record, Row, Shape, Table
 from rackplan.report.fields import said
 from rackplan.report.shared import SET, set_table
@@ -17,7 +17,7 @@ from topology.draw import cluster_svg
 from topology.importers import Imported
 from topology.importers.build import scale_up_groups
 from topology.importers.hostlist import compress_hosts
-from topology.routes import ONE_TO_ONE, FairTime, Link, LinkLoads, Traffic
+from topology.routes import FairTime, Link, LinkLoads, Traffic
 
 HOTTEST = 6
 """Loads of links that are listed."""
@@ -62,7 +62,7 @@ def traffic_doc(
     """
     out, fair = cluster.spec.scale_out, time is not None and time.fair
     completion_s = loads.bound_s if time is None else time.completion_s
-    beside = ways[0].reached if ways else reached(cluster, loads, all_to_all=traffic.name not in ONE_TO_ONE)
+    beside = reached_beside(cluster, traffic, loads, ways)
     useful = ways[0].bus_bytes if ways else loads.total_bytes / loads.senders
     reached_s = (completion_s - loads.latency_s) * beside.times + loads.latency_s
     row = SENT.row(

@@ -62,6 +62,11 @@ def _channels(groups: Sequence[Sequence[int]]) -> range:
     return range(max(map(len, groups)))
 
 
+def _circle(order: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield GPUs with their successors; that of the last is the first."""
+    return pairwise([*order, *order[:1]])
+
+
 def _rings(groups: Sequence[Sequence[int]], sent_bytes: float) -> Iterator[_Hop]:
     """Yield the hops of the rings, in which each GPU sends so many bytes in all.
 
@@ -74,14 +79,14 @@ def _rings(groups: Sequence[Sequence[int]], sent_bytes: float) -> Iterator[_Hop]
             turn, size = channel % len(group), len(group)
             forward = [group[(turn + step) % size] for step in range(size)]
             order += [*forward[1:], forward[0]] if place % 2 == 0 else [forward[0], *forward[:0:-1]]
-        for source, target in zip(order, [*order[1:], order[0]], strict=True):
+        for source, target in _circle(order):
             yield source, target, sent_bytes / len(channels)
 
 
 def _around(groups: Sequence[Sequence[int]], size_bytes: float) -> Iterator[_Hop]:
     """Yield what GPUs and the switches of each domain exchange: ``size_bytes`` up and down, as a ring loads them."""
     for group in groups:
-        for source, target in zip(group, [*group[1:], *group[:1]], strict=True):
+        for source, target in _circle(group):
             if source != target:
                 yield source, target, size_bytes
 
@@ -99,7 +104,7 @@ def _across(collective: str, groups: Sequence[Sequence[int]], size_bytes: float)
     channels, count = _channels(groups), len(groups)
     for channel in channels if count > 1 else ():
         order = [group[channel % len(group)] for group in groups]
-        for source, target in zip(order, [*order[1:], order[0]], strict=True):
+        for source, target in _circle(order):
             yield source, target, bus_factor(collective, count) * size_bytes / len(channels)
 
 

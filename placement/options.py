@@ -113,7 +113,8 @@ class PlanOptions:
     objective:
         Over several loads: the mean or the worst of the largest over mean GPU load.
     split:
-        How the engine splits an expert's tokens over its copies (:data:`cost.experts.dispatch.DISPATCH_POLICIES`).
+        How the engine splits an expert's tokens over its copies (:data:`cost.experts.dispatch.DISPATCH_POLICIES`);
+        ``quota`` with the slots of :attr:`cost.inputs.workload.Workload.quota_slots`.
     goal:
         What the layout is chosen for (:data:`placement.options.GOALS`).
     ttft_s:
@@ -141,8 +142,16 @@ class PlanOptions:
         Raises
         ------
         InputError
-            If a time per output token is asked of prefill, or the least latency at a given batch.
+            If a time per output token is asked of prefill, or the least latency at a given batch; if there are quota
+            slots for another split, or none for ``quota``.
         """
+        slots = workload.quota_slots
+        if (self.split == "quota") != (slots > 0):
+            raise InputError(
+                f"{input_name('split')} quota and 1 slot or more go together.",
+                field="quota_slots",
+                value=slots,
+            )
         asked = None if self.tpot_s == NO_LIMIT else self.tpot_s
         if self.goal == "latency" and workload.batch:
             raise InputError(
@@ -202,7 +211,11 @@ class PlanOptions:
                 value=self.redundant,
             )
         require_spread(self.spread)
-        for name, extra in (("redundant", self.redundant), ("spread", self.spread != "gpu" and self.spread)):
+        for name, extra in (
+            ("redundant", self.redundant),
+            ("spread", self.spread != "gpu" and self.spread),
+            ("split", self.split == "quota" and self.split),
+        ):
             if self.ep == 1 and extra:
                 raise InputError(
                     f"with {input_name('ep')} 1 no expert has copies; leave one of the two out.",

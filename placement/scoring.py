@@ -102,18 +102,26 @@ def layers_use(
         if len(np.unique(domains)) == 1:
             return use
         limited = limited_hits(
-            assignment,
+            assignment if use.filled is None else use.filled.assignment,
             use.slot_share,
             loads.tokens,
             moe.top_k,
             group_limit(moe),
             nodes=nodes,
             domains=domains,
-            whole=whole,
+            whole=whole if use.filled is None else None,
         )
         return replace(use, hits=limited)
     speed = None if split == "even" else stage_speed(deployment, stage, assignment.slots_per_gpu)
-    hits = token_hits(assignment, loads.routing, split=split, nodes=nodes, domains=domains, speed=speed)
+    hits = token_hits(
+        assignment,
+        loads.routing,
+        split=split,
+        nodes=nodes,
+        domains=domains,
+        speed=speed,
+        quota=deployment.workload.quota_slots,
+    )
     return replace(use, hits=hits)
 
 
@@ -136,9 +144,20 @@ def split_use(
         raise InputError(f"{deployment.model.name} has no routed experts to place.")
     if split == "even":
         return expert_use(assignment, loads, moe.top_k)
-    nodes = deployment.numbered("node")[list(stage.gpus)]
-    speed = stage_speed(deployment, stage, assignment.slots_per_gpu)
-    return expert_use(assignment, loads, moe.top_k, split=split, nodes=nodes, speed=speed)
+    return expert_use(
+        assignment,
+        loads,
+        moe.top_k,
+        split=split,
+        nodes=split_places(deployment, stage, split),
+        speed=stage_speed(deployment, stage, assignment.slots_per_gpu),
+        quota=deployment.workload.quota_slots,
+    )
+
+
+def split_places(deployment: Deployment, stage: StageSpec, split: DispatchPolicy) -> Ints:
+    """Return the places of each GPU that a split goes by, ``[gpus]``: nodes; of quota slots, domains."""
+    return deployment.domains(stage) if split == "quota" else deployment.numbered("node")[list(stage.gpus)]
 
 
 def use_balancedness(use: ExpertUse, speed: Floats | None = None) -> Floats:
@@ -411,6 +430,9 @@ def with_loads(plan: Plan, loads: ExpertLoads | None) -> Plan:
         traffic=routed_traffic(plan.deployment, plan.layout, scorer, loads, batch),
         scenarios=None,
         failures=None,
+        baselines={}
+        if loads is None
+        else other_splits(plan.deployment, plan.layout, plan.experts, loads, plan.split, plan.unlike),
         service_level="",
         requests=None,
         beside=(),
@@ -509,7 +531,27 @@ def score_rivals(
             deployment, layout, parts, loads, split, dict(zip(others, rest, strict=True))
         )
         scored[name] = BaselineScore("", balancedness, score)
-    return scored
+    return scored | other_splits(deployment, layout, experts, loads, split, unlike)
+
+
+def other_splits(
+    deployment: Deployment,
+    layout: Layout,
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads,
+    split: DispatchPolicy,
+    unlike: Unlike = NONE_UNLIKE,
+) -> dict[str, BaselineScore]:
+    """Return the scores of a placement's fixed copies alone, split evenly and by an LP; empty without quota slots."""
+    if split != "quota":
+        return {}
+    alone = replace(deployment, workload=replace(deployment.workload, quota_slots=0))
+    policies: tuple[DispatchPolicy, ...] = ("even", "lp")
+    return {
+        f"{policy}_split": BaselineScore("", balancedness, score)
+        for policy in policies
+        for score, balancedness in [score_placement(alone, layout, experts, loads, policy, unlike)]
+    }
 
 
 def _rivals(
@@ -550,7 +592,8 @@ def stage_problem(
         spread,
         objective=objective,
         split=split,
-        nodes=deployment.numbered("node")[list(stage.gpus)],
+        nodes=split_places(deployment, stage, split),
+        quota_slots=deployment.workload.quota_slots,
     )
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from topology.cluster import Cluster
 
 _LONG_BYTES = 2**24
-OF_EXPERTS = ("ep", "redundant", "loads", "routing", "spread", "split", "objective")
+OF_EXPERTS = ("ep", "redundant", "loads", "routing", "spread", "split", "quota_slots", "objective")
 """Fields without effect for a model without routed experts."""
 
 
@@ -257,6 +257,8 @@ def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others:
         accept_length=accept_length(drafts) if request.accept_length is None else request.accept_length,
         overlap=usual.overlap if request.overlap is None else request.overlap,
         sparse_attention=str(request.sparse_attention),
+        quota_slots=int(getattr(request, "split", "") == "quota")
+        and (getattr(request, "quota_slots", None) or 1),
     )
     if source:
         source = f"{recipe_words(found, work)} ({'usual' if recipe else 'the checkpoint'}; {source})"

@@ -921,7 +921,14 @@ class PlanRequest(Watched, Layouts, Speed, FirstToken, Loaded, Pricing, Requests
         "gpu", "Keep copies of an expert on different GPUs, nodes or racks: gpu, node or rack."
     )
     split: Annotated[DispatchPolicy, Word] = opt(
-        "even", "How the engine splits an expert's tokens over its copies: even, source, lp, rank, rank-tpN."
+        "even",
+        "How the engine splits an expert's tokens over its copies: even, source, lp, quota, rank, rank-tpN.",
+    )
+    quota_slots: Count | None = opt(
+        None,
+        "With --split quota: slots of each GPU that are filled with copies of hot experts in every micro-batch.",
+        "K",
+        default="1 with --split quota",
     )
     time_limit_s: Number | None = opt(
         None,
@@ -944,7 +951,11 @@ class PlanRequest(Watched, Layouts, Speed, FirstToken, Loaded, Pricing, Requests
         super().check()
         if self.objective == "worst" and self.loads is None and not self.routing:
             raise self.refuse("objective", "there is only one synthetic load, so mean and worst are the same")
-        if self.split != "even" and self.redundant == 0:
+        if self.quota_slots is not None and self.split != "quota":
+            raise self.refuse("quota_slots", f"only {input_name('split')} quota fills slots", "leave it out")
+        if self.quota_slots == 0:
+            raise self.refuse("quota_slots", "a quota needs 1 slot or more")
+        if self.split not in ("even", "quota") and self.redundant == 0:
             raise self.refuse("split", f"each expert has one copy, since {input_name('redundant')} is 0")
         if not self.alone:
             one = f"give {input_name('phase')} decode for one phase only"

@@ -16,11 +16,13 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-DispatchPolicy = Literal["even", "source", "lp", "rank", "rank-tp2", "rank-tp4", "rank-tp8", "rank-tp16"]
+DispatchPolicy = Literal[
+    "even", "source", "lp", "quota", "rank", "rank-tp2", "rank-tp4", "rank-tp8", "rank-tp16"
+]
 
 DISPATCH_POLICIES: tuple[DispatchPolicy, ...] = get_args(DispatchPolicy)
 """``even``: TensorRT-LLM, vLLM, SGLang ``dynamic``. ``source``: SGLang ``static``. ``lp``: SGLang's ``lp``,
-DeepSeek's LPLB. ``rank``: vllm-ascend; ``rank-tpN``: with attention of tensor parallelism N."""
+DeepSeek's LPLB. ``quota``: UltraEP. ``rank``: vllm-ascend; ``rank-tpN``: with attention of tensor parallelism N."""
 
 
 def require_policy(split: str) -> DispatchPolicy:
@@ -48,7 +50,12 @@ def rank_tp(split: DispatchPolicy) -> int | None:
 
 def depends_on_placement(split: DispatchPolicy) -> bool:
     """Whether what a copy takes depends on the GPUs that the copies lie on, whatever the loads."""
-    return split not in ("even", "lp")
+    return split not in ("even", "lp", "quota")
+
+
+def follows_loads(split: DispatchPolicy) -> bool:
+    """Whether the tokens of each batch are split by its own loads."""
+    return split in ("lp", "quota")
 
 
 def slot_shares(
@@ -73,7 +80,8 @@ def slot_shares(
     Raises
     ------
     InputError
-        If the split is ``lp`` and there is no load.
+        If the split is ``lp`` and there is no load, or ``quota``: what it fills is
+        :func:`cost.experts.quota.fill_quota`.
     """
     if split == "even":
         return np.take_along_axis(1.0 / np.maximum(assignment.copies, 1), _slot_experts(assignment), axis=1)
@@ -84,6 +92,8 @@ def slot_shares(
     tp = rank_tp(split)
     if tp is not None:
         return rank_shares(assignment, tp)
+    if split == "quota":
+        raise InputError("slots are filled anew for each batch: use fill_quota.", field="split", value=split)
     if load is None:
         raise InputError("the best split depends on the loads; give them.", field="split", value="lp")
     return lp_shares(assignment, load, speed)[0]

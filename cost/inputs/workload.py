@@ -53,6 +53,9 @@ class Workload:
         Multi-token prediction: tokens drafted a step, and tokens that a step yields on average, the first included.
     overlap:
         Two half batches take turns at computing and sending.
+    quota_slots:
+        Slots of each GPU that are filled with copies of hot experts for each micro-batch, layer after layer
+        (:mod:`cost.experts.quota`); 0: there are none.
     sparse_attention:
         A what-if: attention reads the cache of at most so many tokens (``"2048"``), or of the square root of the
         context (``"sqrt"``); see :mod:`cost.attention.sparse`. Empty: as the model does.
@@ -85,6 +88,7 @@ class Workload:
     prompt_chunk: float = 0.0
     held: float = 0.0
     states: float = 0.0
+    quota_slots: int = 0
 
     def __post_init__(self) -> None:
         if self.phase not in PHASES:
@@ -92,6 +96,7 @@ class Workload:
         for name, value, least, most in (
             ("context", self.context, 1, LONGEST_CONTEXT),
             ("draft_tokens", self.draft_tokens, 0, 64),
+            ("quota_slots", self.quota_slots, 0, 64),
         ):
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
                 raise InputError(f"expected a whole number from {least} to {most}.", field=name, value=value)

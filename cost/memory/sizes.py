@@ -80,7 +80,9 @@ def shard_bytes(
     each: Quantity,
     routed: bool = True,
 ) -> tuple[Quantity, Quantity, Quantity]:
-    """Bytes on a GPU of a stage: weights, cache of one sequence, and buffers (:func:`dispatch_bytes`).
+    """Bytes on a GPU of a stage: weights, cache of one sequence, and buffers.
+
+    Those are of tokens on their way (:func:`dispatch_bytes`) and of quota slots (:func:`quota_bytes`).
 
     ``each``: expert copies of a layer on the GPU; ``routed``: whether tokens are sent to experts at all.
     """
@@ -108,7 +110,24 @@ def shard_bytes(
     weights = weights + shard.last * head * size["head"] / tp
     weights = weights + shard.last * model.final_norm_params * size["norm"]
     moe = np.asarray(sum(count * isinstance(layer.ffn, MoeFfn) for layer, count in shard.layers)) > 0
-    return weights, cache, np.where(routed & moe, dispatch_bytes(model, workload, shape), 0.0)
+    buffers = dispatch_bytes(model, workload, shape) + quota_bytes(model, workload)
+    return weights, cache, np.where(routed & moe, buffers, 0.0)
+
+
+def quota_bytes(model: Model, workload: Workload) -> float:
+    """Bytes of a GPU's quota slots: an expert each, whose place all layers use in turn.
+
+    UltraEP keeps such a place for all layers: a slot of Qwen3-235B in training takes 108 MB for 9.9 GB. Two half
+    batches are in different layers, so each has its own.
+    """
+    if model.moe is None:
+        return 0.0
+    return (
+        workload.quota_slots
+        * (1 + workload.overlap)
+        * model.moe.expert_params
+        * weight_sizes(model)["experts"]
+    )
 
 
 def dispatch_bytes(model: Model, workload: Workload, shape: StepShape) -> Quantity:

@@ -87,7 +87,7 @@ class StageMemory:
     experts:
         Routed ones, of the weights.
     buffers:
-        For tokens on their way to experts of other domains.
+        For tokens on their way to experts of other domains, and of quota slots.
     most:
         Sequences per GPU that the engine runs.
     off:

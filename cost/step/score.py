@@ -340,8 +340,7 @@ class LayoutScorer:
 
 
 def _slots_per_gpu(use: ExpertUse | None, stage: StageSpec) -> NDArray[np.int64]:
-    slot_gpu = np.zeros(0, dtype=np.int64) if use is None else use.slot_gpu
-    return np.bincount(slot_gpu, minlength=len(stage.gpus))
+    return np.zeros(len(stage.gpus), dtype=np.int64) if use is None else use.fixed_slots
 
 
 def _alike(deployment: Deployment, layout: Layout, uses: Uses) -> Sequence[tuple[int, int]]:
@@ -364,7 +363,7 @@ def _stage_key(deployment: Deployment, stage: StageSpec, use: ExpertUse | None) 
     """Equal for stages that cost the same: alike GPUs, as many layers of each kind, experts loaded alike."""
     kinds = deployment.model.kind_of[stage.layers.start : stage.layers.stop]
     experts: object = use
-    if use is not None and use.share.shape[:2] == (1, 1) and use.hits is None:
+    if use is not None and use.share.shape[:2] == (1, 1) and use.hits is None and use.filled is None:
         experts = use.repeats, digest(use.slot_gpu, use.share, use.slot_share)
     return deployment.context(stage).kind, tuple(Counter(kinds).items()), experts
 

@@ -198,7 +198,7 @@ def batch_cost(
     fairly, else as the busiest link alone has it.
     """
     gpus, model = len(stage.gpus), deployment.model
-    slots = 0.0 if use is None else float(gpus * np.bincount(use.slot_gpu).max())
+    slots = 0.0 if use is None else float(gpus * use.fixed_slots.max())
     group = StepShape(
         tp=tp,
         attention_dp=gpus / tp,

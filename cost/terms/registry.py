@@ -7,13 +7,14 @@ from cost.terms.alltoall import COMBINE, DISPATCH
 from cost.terms.attention import ATTENTION, RANKS
 from cost.terms.dense import DENSE, HEAD
 from cost.terms.experts import EXPERTS
+from cost.terms.fetch import FETCH
 from cost.terms.overhead import ENGINE, OVERHEAD, SPARSE
 from cost.terms.pipeline import BUBBLE, HOPS
 
 TERMS = {
     term.name: term
     for term in (
-        ATTENTION, DENSE, HEAD, EXPERTS, DISPATCH, COMBINE, ALL_REDUCE, HOPS, BUBBLE,
+        ATTENTION, DENSE, HEAD, EXPERTS, FETCH, DISPATCH, COMBINE, ALL_REDUCE, HOPS, BUBBLE,
         OVERHEAD, SPARSE, ENGINE, RANKS,
     )
 }  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cost.experts.assignment import Assignment
+from cost.experts.dispatch import follows_loads
 from cost.experts.loads import ExpertLoads
 from cost.experts.tokens.reach import ExpertUse, Whole
 from cost.inputs.layout import StageSpec
@@ -27,7 +28,7 @@ MOST_TRIED = 96
 MOST_ROUTED = 8
 """The same where the rates of what is left follow from routes (tori, broken links)."""
 MOST_SOLVED = 6
-"""The same where each takes an LP (0.6 s of 58 layers)."""
+"""The same where each splits tokens by the loads, with an LP (0.6 s of 58 layers)."""
 MOST_CELLS = 3e7
 """Slots x layers x scenarios over all failures of a kind."""
 MANY_CELLS, FEWEST_TRIED = 2**23, 3
@@ -202,7 +203,7 @@ def _most_tried(plan: Plan, scenarios: int) -> int:
     spec = plan.deployment.cluster.spec
     if spec.reshaped or not spec.switched:
         return MOST_ROUTED
-    if plan.split == "lp":
+    if follows_loads(plan.split):
         return MOST_SOLVED
     cells = scenarios * sum(a.slot_expert.size for a in plan.experts if a is not None)
     within = min(int(MOST_CELLS / cells), MOST_REPLICAS // len(plan.layout.replicas))

@@ -18,7 +18,7 @@ from placement.engines.findings import require_sound
 from placement.engines.mapping import ExpertMapping, ModelFacts, Place, mapping_of, model_facts, rank_places
 from placement.plan import Plan
 from placement.scoring import moe_rows, placement_balancedness
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 from topology.base.files import no_room, scratch
 from topology.base.shown import Shown
 from topology.base.units import mean_of
@@ -91,6 +91,14 @@ def export_plan(
         If the engine would reject or misread it: with the reason, and the option that avoids it.
     """
     plan.require_experts()
+    if plan.split == "quota" and "quota" not in engine.splits:
+        raise InputError(
+            f"{engine.title} ({engine.version}) fills no quota slots at run time, so the plan would be less balanced "
+            "than it says; of releases only UltraEP 1.0.0 does, in Megatron-LM, for training. Plan with "
+            f"{input_name('split')} {' or '.join(engine.splits[:3])} for this engine.",
+            field="split",
+            value=plan.split,
+        )
     facts = model_facts(plan.deployment.model)
     if engine.suffixes and not file.endswith(engine.suffixes):
         raise InputError(

@@ -20,8 +20,11 @@ def lower_bound(problem: Problem) -> Floats:
     least the largest load under their mean, and the worst at least the mean; and one set of counts serves all
     scenarios: the worst is at least the largest copy under each expert's highest load. Mean load, largest copy and
     the single copies beside an expert hold for any split: of c copies one has at least a c-th of the load. Failure
-    domains are left out then, since an expert may have more copies than domains.
+    domains are left out then, since an expert may have more copies than domains. Quota slots count as slots that each
+    scenario fills in its own way.
     """
+    if problem.split == "quota":
+        problem = problem.with_quota
     if problem.split != "even":
         problem = problem.without_spread()
     bound = problem.over_scenarios(np.stack([_of_one_load(part) for part in problem.each()]))

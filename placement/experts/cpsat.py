@@ -223,7 +223,9 @@ def choose(
 
 
 def is_small(problem: Problem) -> bool:
-    """Whether a layer has few enough experts, patterns and placements for one model."""
+    """Whether a layer has few enough experts, patterns and placements for one model; quota slots have none."""
+    if problem.split == "quota":
+        return False
     slots = problem.slots_per_gpu[problem.slots_per_gpu > 0].tolist()
     gpus, most = len(slots), min(len(slots), problem.slots - problem.experts + 1)
     if most < 1 or gpus > _MOST_GPUS:

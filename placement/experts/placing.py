@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from cost.experts.assignment import Assignment
+from cost.experts.assignment import Assignment, numbered
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
@@ -19,7 +19,7 @@ from placement.experts.problem import Problem, make_problem
 from placement.experts.result import ExpertResult
 from placement.experts.solve import solve
 from placement.options import PlanOptions
-from placement.scoring import moe_rows, stage_speed
+from placement.scoring import moe_rows, split_places, stage_speed
 
 Known = dict[tuple[object, ...], ExpertResult]
 """Fast placements by :attr:`StageGroup.key`."""
@@ -38,9 +38,11 @@ class StageGroup:
     slots, speed, spread:
         As :class:`placement.experts.problem.Problem` takes them.
     nodes:
-        Node of each GPU, of the first stage and replica.
+        What the split goes by of each GPU, of the first stage and replica (:func:`placement.scoring.split_places`).
     domains:
         Scale-up domains of a stage: what EPLB's hierarchical policy calls nodes.
+    quota_slots:
+        Slots of each GPU that are filled for each batch.
     """
 
     stages: tuple[int, ...]
@@ -50,6 +52,7 @@ class StageGroup:
     spread: Ints | None
     nodes: Ints
     domains: int
+    quota_slots: int = 0
 
     @property
     def held(self) -> Index:
@@ -85,9 +88,11 @@ def stage_groups(
         if options.spread != "gpu":
             members = [stages[index].gpus for stages in layout.replicas]
             spread = stage_domains(deployment, members, options.spread)
-        nodes = np.unique(deployment.numbered("node")[list(stage.gpus)], return_inverse=True)[1]
+        nodes = numbered(split_places(deployment, stage, options.split))
         domains = len(deployment.domain_set(stage))
-        one = StageGroup((index,), (rows,), slots, speed, spread, nodes.reshape(-1), domains)
+        one = StageGroup(
+            (index,), (rows,), slots, speed, spread, nodes, domains, deployment.workload.quota_slots
+        )
         # an even split does not ask where the nodes are
         arrays = (slots, speed, spread, one.nodes if options.split != "even" else None)
         key = tuple(None if array is None else array.tobytes() for array in arrays)
@@ -112,6 +117,7 @@ def group_problem(group: StageGroup, loads: ExpertLoads, options: PlanOptions) -
         objective=options.objective,
         split=options.split,
         nodes=group.nodes,
+        quota_slots=group.quota_slots,
     )
 
 

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from cost.experts.assignment import Assignment
 from cost.experts.best_split import lp_level
 from cost.experts.dispatch import DispatchPolicy, slot_shares
+from cost.experts.quota import fill_scenarios
 from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies, first_bad
 from placement.experts.scenario_groups import distinct, group_scenarios, heard, votes
 from placement.options import Objective, require_objective
@@ -51,7 +52,10 @@ class Problem:
     split:
         Dispatch policy: how the engine splits an expert's tokens over its copies.
     nodes:
-        int64 ``[gpus]``: node of each GPU, for a split by source; None: each GPU is a node of its own.
+        int64 ``[gpus]``: node of each GPU, for a split by source; None: each GPU is a node of its own. For ``quota``:
+        the scale-up domain, within which copies are fetched; None: all are in one.
+    quota_slots:
+        For ``quota``: slots of each GPU with experts that are filled for each batch, besides ``slots_per_gpu``.
     grouped:
         Whether scenarios that are nearly the same share a vote in a search (:attr:`searched`). What is scored is each
         load, equally.
@@ -74,6 +78,7 @@ class Problem:
     nodes: Ints | None = None
     grouped: bool = True
     votes: Floats | None = None
+    quota_slots: int = 0
 
     def __post_init__(self) -> None:
         if self.loads.ndim == 2:
@@ -201,6 +206,12 @@ class Problem:
         return self if self.split == "even" else replace(self, split="even")
 
     @property
+    def with_quota(self) -> Problem:
+        """The same with quota slots as any others and an LP split: under one load no placement of it is behind."""
+        slots = np.where(self.slots_per_gpu > 0, self.slots_per_gpu + self.quota_slots, 0)
+        return replace(self, split="lp", slots_per_gpu=np.minimum(slots, self.experts), quota_slots=0)
+
+    @property
     def equal_loads(self) -> bool:
         """Whether all scenarios have the same loads."""
         return bool((self.loads == self.loads[0]).all())
@@ -242,7 +253,11 @@ class Problem:
         largest load over speed, relative to what all would take if they were equally busy.
         """
         assignment = placement if isinstance(placement, Assignment) else self.assignment(placement)
-        if self.split == "lp":
+        if self.split == "quota":
+            filled = fill_scenarios(assignment, self.loads, self.quota_slots, self.speed, self.nodes)
+            load = filled.assignment.gpu_load(self.loads.reshape(-1, self.experts), filled.shares)
+            largest = (load / self.speed).max(axis=1).reshape(self.scenarios, self.layers)
+        elif self.split == "lp":
             largest = np.stack([lp_level(assignment, load, self.speed) for load in self.loads])
         else:
             shares = None if self.split == "even" else slot_shares(assignment, self.split, nodes=self.nodes)
@@ -423,6 +438,7 @@ def make_problem(
     objective: Objective = "mean",
     split: DispatchPolicy = "even",
     nodes: Ints | None = None,
+    quota_slots: int = 0,
 ) -> Problem:
     """Check ``loads`` ``[scenarios, layers, experts]`` (or one load) and divide each layer of each by its mean.
 
@@ -443,6 +459,7 @@ def make_problem(
         require_objective(objective),
         split,
         nodes,
+        quota_slots=quota_slots,
     )
 
 

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from cost.experts.dispatch import follows_loads
 from placement.arrays import Experts, Floats, Index, falling
 from placement.budget import CUT, Budget, evenly
 from placement.experts.anti_affinity import place_spread
@@ -113,7 +114,7 @@ def _not_behind(
     nodes: int,
 ) -> None:
     """Take a baseline's placement in the layers above ``least`` where one is ahead and legal, in place."""
-    slack = SLACK if problem.split == "lp" else EQUAL
+    slack = SLACK if follows_loads(problem.split) else EQUAL
     value = problem.evaluate(slot_expert)
     behind = np.zeros(0, dtype=np.intp)
     for name in rivals:

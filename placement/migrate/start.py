@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cost.experts.dispatch import follows_loads
 from placement.arrays import Experts, Floats, Index, Ints
 from placement.experts.dispatch_refinement import fit_to_split
 from placement.experts.excess import ExcessAnnealing
@@ -180,7 +181,7 @@ def fresh_near(task: MigrationTask, *, seed: int = 0) -> Fresh:
     """Return a plan's fast path for the loads, its groups on the GPUs that hold most of them already.
 
     By source the split depends on which GPU is on which node, so the even placement is relabelled first and then
-    fitted; a layer that a plan without relabelling fits notably better takes that one. An LP split does not ask
+    fitted; a layer that a plan without relabelling fits notably better takes that one. A split by loads does not ask
     where GPUs are: the fitted placement is relabelled.
     """
     problem = task.problem
@@ -189,7 +190,7 @@ def fresh_near(task: MigrationTask, *, seed: int = 0) -> Fresh:
     if problem.split == "even":
         return Fresh(even, even)
     plan = solve(problem, seed=seed).assignment.slot_expert
-    if problem.split == "lp":
+    if follows_loads(problem.split):
         return Fresh(even, relabel(task, plan))
     near = fit_to_split(even, problem)
     better = problem.evaluate(plan) * (1 + _NOTABLY) < problem.evaluate(near)

@@ -30,7 +30,12 @@ _MOST_DOMAINS = 4
 UNITS = {"gpu": "GPU", "node": "node", "rack": "rack"}
 _ROUNDS_TO_ONE = 0.005
 _MILLION = 999_500
-_SPLITS = {"source": "by source rank", "lp": "by LP", "rank": "by the source rank's number"}
+_SPLITS = {
+    "source": "by source rank",
+    "lp": "by LP",
+    "quota": "by quota",
+    "rank": "by the source rank's number",
+}
 
 
 def sentence(text: str) -> str:
@@ -182,6 +187,9 @@ def placement_words(plan: Plan) -> str:
     if plan.split != "even":
         how, tp = plan.split.partition("-tp")[::2]
         more = f", attention with tensor parallelism {tp}" if tp else ""
+        if how == "quota":
+            slots = plural(plan.deployment.workload.quota_slots, "slot")
+            more = f", {slots} of each GPU filled in every micro-batch"
         found.append(f"the engine splits tokens of an expert {_SPLITS[how]}{more}")
     if plan.scenarios is not None:
         word = "mean" if plan.scenarios.objective == "mean" else "worst"

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cost.experts.assignment import Assignment, numbered, sum_by_gpu, sum_by_place
 from cost.experts.dispatch import DispatchPolicy, slot_choices, slot_shares
+from cost.experts.quota import FilledQuota, fill_quota, fill_scenarios
 from cost.experts.loads import ExpertLoads
 from cost.experts.traces.routing import RoutingTrace
 from topology.base.errors import InputError
@@ -182,12 +183,13 @@ def token_hits(
     nodes: Ints,
     domains: Ints,
     speed: Floats | None = None,
+    quota: int = 0,
 ) -> TokenHits:
     """Return the exact destinations of the tokens of ``traces`` under ``assignment``.
 
     A choice of an expert goes to one of its copies, from source ``s`` to place ``d`` with probability ``p[s, e, d]``
-    (an even split: copies in proportion; ``source`` and ``rank``: the copy that the rank uses; ``lp``: the split that
-    is best for the trace's own counts). A token of experts ``{e}`` reaches ``d`` with probability
+    (an even split: copies in proportion; ``source`` and ``rank``: the copy that the rank uses; ``lp`` and
+    ``quota``: as the trace's own counts say). A token of experts ``{e}`` reaches ``d`` with probability
     ``1 - prod (1 - p[s, e, d])``; the mean over tokens.
 
     Parameters
@@ -204,7 +206,6 @@ def token_hits(
     InputError
         If a trace is of other layers or experts than the assignment.
     """
-    of_slot = [place[assignment.slot_gpu] for place in _places(assignment.gpus, nodes, domains)]
     found = []
     for trace in traces:
         if (trace.layers, trace.experts) != (assignment.layers, assignment.experts):
@@ -214,15 +215,22 @@ def token_hits(
             )
         rows: list[list[Floats]] = []
         load = trace.counts.astype(np.float64)
-        experts = assignment.slot_expert.astype(np.int64)
-        for layer, chosen in enumerate(slot_choices(assignment, split, load=load, nodes=nodes, speed=speed)):
+        held = assignment
+        if split == "quota":
+            filled = fill_quota(assignment, load, quota, speed, domains)
+            held, choose = filled.assignment, iter(filled.shares[:, None])
+        else:
+            choose = slot_choices(assignment, split, load=load, nodes=nodes, speed=speed)
+        of_slot = [place[held.slot_gpu] for place in _places(held.gpus, nodes, domains)]
+        experts = held.slot_expert.astype(np.int64)
+        for layer, chosen in enumerate(choose):
             if layer and trace.repeated and (experts[layer] == experts[layer - 1]).all():
                 rows.append(rows[-1])
                 continue
             choices = trace.choices[layer].astype(np.int64)
             choices = choices[(choices >= 0).any(axis=1)]
             used = np.bincount(choices[choices >= 0], minlength=trace.experts) / max(1, len(choices))
-            pairs = sum_by_gpu(chosen * used[experts[layer]], assignment.slot_gpu, assignment.gpus)
+            pairs = sum_by_gpu(chosen * used[experts[layer]], held.slot_gpu, held.gpus)
             reached = (_traced(choices, experts[layer], place, chosen, trace.experts) for place in of_slot)
             rows.append([pairs, *reached])
         found.append([np.stack(level) for level in zip(*rows, strict=True)])
@@ -336,6 +344,8 @@ def limited_hits(
 
     Parameters
     ----------
+    assignment:
+        Of the layers; where quota slots hold something else in each scenario, of those of one after the other.
     slot_share:
         Fraction of a layer's token-expert pairs that each slot takes, ``[scenarios, layers, slots]``.
     load:
@@ -437,11 +447,13 @@ def _weights(group_load: Floats, drawn: Floats, picked: Ints) -> Floats:
 
 def _served(assignment: Assignment, slot_share: Floats, groups: int) -> Floats:
     """Part of a layer's load that a GPU serves of each group, ``[scenarios, layers, groups, gpus]``."""
-    scenarios, layers, _ = slot_share.shape
-    group = assignment.slot_expert.astype(np.int64) // (assignment.experts // groups)
+    scenarios, layers, slots = slot_share.shape
+    expert = assignment.slot_expert.astype(np.int64).reshape(-1, layers, slots)
+    group = expert // (assignment.experts // groups)
     cell = (np.arange(layers)[:, None] * groups + group) * assignment.gpus + assignment.slot_gpu
     cells = layers * groups * assignment.gpus
-    by_group = np.stack([np.bincount(cell.ravel(), each.ravel(), cells) for each in slot_share])
+    of_scenario = zip(np.broadcast_to(cell, slot_share.shape), slot_share, strict=True)
+    by_group = np.stack([np.bincount(at.ravel(), each.ravel(), cells) for at, each in of_scenario])
     return by_group.astype(np.float64).reshape(scenarios, layers, groups, assignment.gpus)
 
 
@@ -512,6 +524,8 @@ class ExpertUse:
     hits:
         What tokens reach where it is known from traces (:func:`token_hits`) or from a limit on groups
         (:func:`limited_hits`); None: experts are taken to be chosen independently of each other.
+    filled:
+        Where quota slots are filled: by scenario and layer, one after the other; they are among the slots.
     """
 
     share: Floats
@@ -521,11 +535,18 @@ class ExpertUse:
     top_k: int
     repeats: int = 1
     hits: TokenHits | None = None
+    filled: FilledQuota | None = None
 
     @property
     def gpus(self) -> int:
         """GPUs of the EP group."""
         return int(self.share.shape[2])
+
+    @property
+    def fixed_slots(self) -> Ints:
+        """Slots of each GPU that hold the same in every batch, ``[gpus]``: not those of a quota."""
+        slots = np.bincount(self.slot_gpu, minlength=self.gpus)
+        return slots if self.filled is None else np.maximum(slots - self.filled.quota, 0)
 
     @cached_property
     def digest(self) -> bytes:
@@ -534,7 +555,8 @@ class ExpertUse:
         hits = (
             () if self.hits is None else (self.hits.gpus, self.hits.pairs, self.hits.nodes, self.hits.domains)
         )
-        for array in (self.slot_gpu, self.share, self.slot_share, *hits):
+        copies = () if self.filled is None else (self.filled.busiest,)
+        for array in (self.slot_gpu, self.share, self.slot_share, *hits, *copies):
             found.update(f"{array.dtype}{array.shape}".encode())
             found.update(np.ascontiguousarray(array).data)
         return found.digest()
@@ -589,11 +611,12 @@ def expert_use(
     split: DispatchPolicy = "even",
     nodes: Ints | None = None,
     speed: Floats | None = None,
+    quota: int = 0,
 ) -> ExpertUse:
     """Return the use of ``assignment`` under ``loads``, an expert's tokens split over its copies as the engine does.
 
     ``split``, ``nodes`` and ``speed``: as for :func:`cost.experts.dispatch.slot_shares`; an LP splits each scenario
-    anew.
+    anew, and ``quota`` slots of each GPU are filled anew, within places that are called ``nodes`` here.
 
     Raises
     ------
@@ -607,6 +630,13 @@ def expert_use(
             f"{assignment.layers} layers x {assignment.experts} experts."
         )
     fraction = loads.normalised / tokens.shape[2]
+    if split == "quota":
+        filled = fill_scenarios(assignment, fraction, quota, speed, nodes)
+        held = filled.assignment
+        slot_share = held.slot_load(fraction.reshape(-1, held.experts), filled.shares)
+        slot_share = slot_share.reshape(*fraction.shape[:2], held.slots)
+        share = sum_by_gpu(slot_share, held.slot_gpu, held.gpus)
+        return ExpertUse(share, slot_share, held.slot_gpu, held.experts, top_k, filled=filled)
     shares = [
         None
         if split == "even"  # divided by the copies, not multiplied: the same bits as ever

@@ -22,8 +22,8 @@ Ints = NDArray[np.int64]
 _HALVINGS = 12
 """Of the distance between the least level and the one without quota slots: a level is found to 1/4,096 of that."""
 TOLERANCE = 0.0025
-"""So far above the mean load a level is good enough (``ULTRA_EP_QUOTA_ORACLE_EPS``, by default .01). On loads left out,
-32 GPUs of 8 + 1 slots, 0 balances to .9924 with 2.4 copies on the busiest GPU, .0025 to .9919 with 2.2, .01 to .9876
+"""So far above the mean load a level is good enough (``ULTRA_EP_QUOTA_ORACLE_EPS``, by default .01). On loads left
+out, 32 GPUs of 8 + 1 slots, 0 balances to .9924 with 2.4 copies on the busiest GPU, .0025 to .9919 with 2.2, .01 to .9876
 with 1.8; with 9 + 1 slots these are 7.5, 2.1 and .6 copies."""
 _SWEEPS, _STILL = 60, 1e-9
 """Most rounds in which each expert's tokens are split anew, and the change over mean load at which they end."""
@@ -134,12 +134,13 @@ class _Batches:
     ) -> None:
         self.experts = assignment.experts
         self.slot_expert = assignment.slot_expert[layers].astype(np.int64)
-        self.slot_gpu, self.pace, self.place = assignment.slot_gpu.astype(np.int64), pace, place
+        self.slot_gpu, self.pace, self.place = assignment.slot_gpu, pace, place
         self.row = np.arange(len(self.slot_expert))
         self.held = np.zeros((self.row.size, self.experts, pace.size), dtype=bool)
         self.held[self.row[:, None], self.slot_expert, self.slot_gpu] = True
         self.holders = np.zeros((self.row.size, self.experts, int(place.max()) + 1), dtype=np.int64)
-        np.add.at(self.holders, (slice(None), slice(None), place), self.held)
+        for gpu, here in enumerate(place.tolist()):
+            self.holders[:, :, here] += self.held[:, :, gpu]
         self.slot_load = self._split(load[layers])
         self.holds = assignment.slots_per_gpu > 0
 
@@ -165,9 +166,10 @@ class _Batches:
     def _hand_off(
         self, slot_load: Floats, busy: Floats, level: Floats, most: int
     ) -> tuple[NDArray[np.bool_], Floats, Ints, Floats]:
-        """Hand off what is above ``level`` ``[layers]`` to ``most`` slots a GPU; return whether all of it could be.
+        """Hand off what is above ``level`` ``[layers]`` to ``most`` slots a GPU.
 
-        Besides: the load of the fixed slots that is left, and what the slots copy and take. In turn the GPU that is most above it hands off its hottest expert to the GPU that has most room.
+        In turn the GPU that is most above it hands off its hottest expert to the GPU that has most room. Returned are
+        whether all could be, the load that fixed slots keep, and what the others copy and take.
         """
         slot_load, room = slot_load.copy(), level[:, None] * self.pace - busy
         offered = np.where(room[:, self.slot_gpu] < 0, slot_load, 0.0)

@@ -10,8 +10,8 @@ from topology.base.figures import Evidence, Figure
 
 _SOURCE = "UltraEP 1.0.0, README (July 2026), 64 GPUs of one NVLink domain, three levels of imbalance"
 REACHED = Figure(0.79, "1", Evidence.DERIVED, f"{_SOURCE}: 706 to 715 GB/s of 900 (GB200)", "706 to 715 GB/s")
-"""Part of a link's rate that the busiest sender reaches, one copy after the other: with 4, 5 and 6 copies of 37.7 MB of
-the hottest expert it takes .214, .265 and .317 ms. Relays (.19 ms in each of these) are left out."""
+"""Part of a link's rate that the busiest sender reaches, one copy after the other: with 4, 5 and 6 copies of 37.7 MB
+of the hottest expert it takes .214, .265 and .317 ms. Relays (.19 ms in each of these) are left out."""
 PLANNED = Figure(72e-6, "s", Evidence.MEASURED, f"{_SOURCE}: 67 to 78 us", "67 to 78 us")
 """Counting tokens over all GPUs and filling the slots; choosing each token's copy hides behind the fetch."""
 

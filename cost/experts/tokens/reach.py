@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from cost.experts.assignment import Assignment, numbered, sum_by_gpu, sum_by_place
 from cost.experts.dispatch import DispatchPolicy, slot_choices, slot_shares
-from cost.experts.quota import FilledQuota, fill_quota, fill_scenarios
 from cost.experts.loads import ExpertLoads
+from cost.experts.quota import FilledQuota, fill_quota, fill_scenarios
 from cost.experts.traces.routing import RoutingTrace
 from topology.base.errors import InputError
 from topology.base.units import added

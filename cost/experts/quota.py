@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 _HALVINGS = 12
 """Of the distance between the least level and the one without quota slots: a level is found to 1/4,096 of that."""
 TOLERANCE = 0.0025
-"""So far above the mean load a level is good enough (``ULTRA_EP_QUOTA_ORACLE_EPS``, by default .01). On loads left out,
+"""Above the mean load a level is good enough (``ULTRA_EP_QUOTA_ORACLE_EPS``, by default .01). On loads left out,
 32 GPUs of 8 + 1 slots, 0 balances to .9924 with 2.4 copies on the busiest GPU, .0025 to .9919 with 2.2, .01 to .9876
 with 1.8; with 9 + 1 slots these are 7.5, 2.1 and .6 copies."""
 _SWEEPS, _STILL = 60, 1e-9

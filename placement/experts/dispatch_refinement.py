@@ -41,11 +41,11 @@ _LEAST_GAIN = 1e-9
 def fit_to_split(own: Experts, problem: Problem, log: list[str] | None = None) -> Experts:
     """Return ``own`` ``[layers, slots]``, found for even shares, fitted to the split of ``problem``.
 
-    ``even`` and ``quota``, whose slots follow the drift: returned as it is. ``source`` and ``rank``: best swaps under
-    the shares by source rank, until within the slack. ``lp``: copies that bear drift. What ran is added to ``log``.
+    ``even``: returned as it is. ``source`` and ``rank``: best swaps under the shares by source rank, until within the
+    slack. ``lp``: copies that bear drift. What ran is added to ``log``.
     """
     log = [] if log is None else log
-    if problem.split in ("even", "quota"):
+    if problem.split == "even":
         return own
     bound = lower_bound(problem)
     if problem.split == "lp":

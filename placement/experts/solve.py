@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 
-from cost.experts.dispatch import follows_loads
 from placement.arrays import Experts, Floats, Index, falling
 from placement.budget import CUT, Budget, evenly
 from placement.experts.anti_affinity import place_spread
@@ -57,7 +56,8 @@ def solve(
     0.0015 of the mean load are left at most. Copies are spread over failure domains as
     :func:`placement.experts.problem.most_in_domain` says. Over several loads the search minimises a smooth stand-in,
     which holds better on loads not seen, and listens to :attr:`Problem.searched`; the order of loads changes
-    nothing, and equal ones are one.
+    nothing, and equal ones are one. Fixed copies beside quota slots are placed for an even split: the better they
+    bear loads by themselves, the fewer copies are fetched.
 
     Parameters
     ----------
@@ -76,6 +76,11 @@ def solve(
     InfeasibleError
         If the slots cannot be filled with copies spread so.
     """
+    if problem.split == "quota":
+        even = solve(
+            problem.even, budget, seed=seed, eplb_groups=eplb_groups, nodes=nodes, exact=exact, effort=effort
+        )
+        return even.under(problem)
     budget = budget or Budget()
     ordered = problem.in_order()
     if ordered.scenarios > 1 and ordered.equal_loads:
@@ -114,7 +119,7 @@ def _not_behind(
     nodes: int,
 ) -> None:
     """Take a baseline's placement in the layers above ``least`` where one is ahead and legal, in place."""
-    slack = SLACK if follows_loads(problem.split) else EQUAL
+    slack = SLACK if problem.split == "lp" else EQUAL
     value = problem.evaluate(slot_expert)
     behind = np.zeros(0, dtype=np.intp)
     for name in rivals:

@@ -100,3 +100,38 @@ def test_python_has_the_page_of_both_pools(tmp_path: Path) -> None:
     assert len(plan.pools) == 2
     assert "Step of prefill" in rackplan.write_report(plan, tmp_path / "both.html").read_text()
     assert repr(plan).count("two pools") == 1
+
+
+def test_a_quota_of_slots_reaches_file_score_and_page(run: Run, tmp_path: Path) -> None:
+    """A plan of single copies and a slot on each GPU: through its file and ``score``, and refused by an engine."""
+    asked = (*PLAN, "--ep", 4, "--redundant", 0, "--loads", "zipf:0.5", "--split", "quota")
+    assert run(*asked).code == 0
+    written = json.loads((tmp_path / "plan/plan.json").read_text())
+    assert (written["request"]["split"], written["inputs"]["workload"]["quota_slots"]) == ("quota", 1)
+    scored = run("score", "plan", "--json").data
+    assert scored["proof"]["objective"] == pytest.approx(written["proof"]["objective"])
+    assert scored["step_s"] == pytest.approx(written["score"]["step_s"])
+    assert "fetch" in {row["part"] for row in scored["step"]}
+    rows = {row["placement"]: row["balancedness"] for row in scored["baselines"]}
+    assert rows["rackplan"] > rows["lp split"] == pytest.approx(rows["even split"])
+    assert "1 slot of each GPU" in run("score", "plan", "--details").out
+    refused = run("export", "plan", "--to", "sglang", "-o", "x.json")
+    assert refused.code == 2
+    assert all(words in refused.err for words in ("0.5.23", "UltraEP", "--split source"))
+    assert run(*asked, "--quota-slots", 2).code == 0
+    again = json.loads((tmp_path / "plan/plan.json").read_text())
+    assert again["score"]["hbm_bytes"]["buffers"] > written["score"]["hbm_bytes"]["buffers"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("--quota-slots 1", "only --split quota"),
+        ("--split quota --quota-slots 0", "1 slot or more"),
+        ("--split quota --ep 1", "no expert has copies"),
+    ],
+)
+def test_quota_slots_are_refused_where_nothing_fills_them(run: Run, given: str, words: str) -> None:
+    result = run(*PLAN, *given.split())
+    assert result.code == 2
+    assert words in result.err

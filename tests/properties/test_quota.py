@@ -1,0 +1,170 @@
+"""Quota slots: what one batch fills against every way to fill them, and what more slots, links and names change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from itertools import combinations_with_replacement, pairwise, product
+
+import numpy as np
+import pytest
+
+from cost.experts.assignment import Assignment
+from cost.experts.best_split import lp_level
+from cost.experts.quota import TOLERANCE, FilledQuota, fill_quota
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
+from cost.resolve import resolve_model
+from placement.experts.bounds import lower_bound
+from placement.experts.problem import Problem, make_problem
+from placement.experts.solve import solve
+from placement.options import PlanOptions
+from placement.planner import make_plan
+from placement.scoring import on_cluster
+from placement.verify import verify_experts
+from test_placement.builders import loads_for
+from tiny_cases import tiny_problem
+from topology import resolve_cluster
+from topology.base.errors import InfeasibleError
+from topology.changes.overrides import overrides
+
+MOST_FILLS = 4000
+
+
+def level(filled: FilledQuota, problem: Problem) -> float:
+    load = filled.assignment.gpu_load(problem.loads[0], filled.shares) / problem.speed
+    return float(load.max())
+
+
+def ways_to_fill(problem: Problem, fixed: Assignment, place: np.ndarray) -> Assignment | None:
+    """Every filling of the quota slots as a layer of its own; None where there are too many."""
+    own = [set(fixed.slot_expert[0, fixed.slot_gpu == gpu].tolist()) for gpu in range(problem.gpus)]
+    choices = []
+    for gpu, held in enumerate(own):
+        near = set().union(*(other for other, at in zip(own, place, strict=True) if at == place[gpu]))
+        spare = problem.quota_slots if held else 0
+        choices.append([*combinations_with_replacement(sorted(near), spare)])
+    if np.prod([len(each) for each in choices]) > MOST_FILLS:
+        return None
+    gpus = [gpu for gpu, held in enumerate(own) if held for _ in range(problem.quota_slots)]
+    rows = np.array(
+        [[expert for each in fill for expert in each] for fill in product(*choices)], dtype=np.int32
+    )
+    slot_gpu = np.concatenate((fixed.slot_gpu, gpus)).astype(np.int32)
+    order = np.argsort(slot_gpu, kind="stable")
+    whole = np.concatenate((np.tile(fixed.slot_expert, (len(rows), 1)), rows), axis=1)
+    return Assignment(whole[:, order], slot_gpu[order], fixed.experts, fixed.gpus)
+
+
+@cache
+def cases() -> list[tuple[Problem, Assignment, np.ndarray, float]]:
+    """Tiny problems with unequal slots, speeds, failure domains, one load each; the least level of all fillings."""
+    found = []
+    for seed in range(400):
+        rng, problem = np.random.default_rng(seed), tiny_problem(seed)
+        quota = int(rng.integers(1, 3))
+        problem = replace(problem, loads=problem.loads[:1], split="quota", quota_slots=quota, nodes=None)
+        place = rng.integers(0, 2, problem.gpus) if seed % 3 == 0 else np.zeros(problem.gpus, dtype=np.int64)
+        try:
+            fixed = solve(replace(problem, nodes=place)).assignment
+        except InfeasibleError:
+            continue
+        every = ways_to_fill(problem, fixed, place)
+        if every is not None:
+            rows = np.tile(problem.loads[0], (every.layers, 1))
+            found.append((problem, fixed, place, float(lp_level(every, rows, problem.speed).min())))
+    return found
+
+
+def test_no_filling_is_impossible_and_few_are_better() -> None:
+    excess = []
+    for problem, fixed, place, least in cases():
+        filled = fill_quota(fixed, problem.loads[0], problem.quota_slots, problem.speed, place)
+        reached = level(filled, problem)
+        assert reached >= least * (1 - 1e-9)
+        assert reached <= lp_level(fixed, problem.loads[0], problem.speed)[0] * (1 + 1e-9)
+        excess.append(reached / least - 1)
+    assert len(excess) > 150
+    assert np.mean(np.array(excess) <= 2 * TOLERANCE) > 0.8
+    assert np.mean(excess) < 0.02
+
+
+def test_bounds_hold_and_placements_are_legal() -> None:
+    for problem, fixed, place, least in cases():
+        where = replace(problem, nodes=place)
+        assert verify_experts(fixed, where) == []
+        scale = problem.gpus / problem.loads[0].sum()
+        assert lower_bound(where)[0] <= least * scale * (1 + 1e-9)
+        assert where.evaluate(fixed)[0] >= lower_bound(where)[0] * (1 - 1e-9)
+
+
+def test_what_is_filled_can_be_fetched() -> None:
+    """Loads add up; a copy has a fixed one in its domain; the busiest GPU sends or receives no less than any gets."""
+    for problem, fixed, place, _ in cases():
+        load = problem.loads[0]
+        filled = fill_quota(fixed, load, problem.quota_slots, problem.speed, place)
+        slots = filled.assignment
+        per_expert = np.bincount(slots.slot_expert[0], filled.shares[0], fixed.experts)
+        assert per_expert == pytest.approx(np.ones(fixed.experts))
+        assert (filled.shares >= 0).all()
+        held = [set(fixed.slot_expert[0, fixed.slot_gpu == gpu].tolist()) for gpu in range(problem.gpus)]
+        received = np.zeros(problem.gpus, dtype=np.int64)
+        for expert, gpu, share in zip(slots.slot_expert[0], slots.slot_gpu, filled.shares[0], strict=True):
+            if share > 0 and expert not in held[gpu]:
+                received[gpu] += 1
+                assert any(expert in held[other] for other in np.flatnonzero(place == place[gpu]))
+        assert received.max() <= min(problem.quota_slots, filled.busiest[0] + 1e-9)
+
+
+def many(gpus: int, slots: int, seed: int) -> Problem:
+    rng = np.random.default_rng(seed)
+    speed = rng.uniform(0.8, 1.2, gpus) if seed % 2 else None
+    tokens = rng.lognormal(0, 1, (2, 3, 32))
+    return make_problem(tokens, np.full(gpus, slots), speed, split="quota", quota_slots=1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_more_slots_never_hurt_and_names_change_nothing(seed: int) -> None:
+    problem = many(8, 5, seed)
+    fixed = solve(problem).assignment
+    peaks = [replace(problem, quota_slots=many).peaks(fixed) for many in (0, 1, 2, 3)]
+    for less, more in pairwise(peaks):
+        assert (more <= less * (1 + 1e-12)).all()
+    best = np.stack([lp_level(fixed, load, problem.speed) for load in problem.loads])
+    assert peaks[0] == pytest.approx(best * problem.gpus / problem.loads.sum(axis=2), rel=1e-6)
+    turn = np.random.default_rng(seed).permutation(problem.gpus)
+    rows = fixed.slot_expert.reshape(3, problem.gpus, -1)[:, turn].reshape(3, -1)
+    renamed = replace(problem, gpu_speed=None if problem.gpu_speed is None else problem.gpu_speed[turn])
+    assert renamed.peaks(rows) == pytest.approx(peaks[1], rel=1e-9)
+
+
+def test_wider_links_never_hurt() -> None:
+    """The fetch takes time by the links, memory for one expert a slot, and neither without slots."""
+    model = resolve_model("qwen3-30b-a3b")
+    deployment = Deployment(
+        resolve_cluster("gb200-nvl72@8"), model, Workload(phase="prefill", batch=2, quota_slots=1)
+    )
+    options = PlanOptions(time_limit_s=0, ep=8, tp=1, stages=1, split="quota")
+    plan = make_plan(deployment, loads_for(model, "zipf:1"), options)
+    steps = [
+        on_cluster(plan, cluster).score
+        for factor in ("0.5x", "1x", "2x")
+        for cluster in overrides([deployment.cluster], [f"scale-up.link_bytes_per_s={factor}"])
+    ]
+    assert [step.terms_s["fetch"] for step in steps] == sorted(
+        (s.terms_s["fetch"] for s in steps), reverse=True
+    )
+    assert steps[0].step_s > steps[1].step_s > steps[2].step_s
+    even = make_plan(
+        replace(deployment, workload=replace(deployment.workload, quota_slots=0)),
+        plan.loads,
+        replace(options, split="even"),
+    )
+    assert "fetch" not in even.score.terms_s
+    moe = model.moe
+    assert moe is not None
+    more = plan.score.hbm_bytes["buffers"] - even.score.hbm_bytes["buffers"]
+    assert more == pytest.approx(moe.expert_params * 2)
+    assert set(plan.baselines) >= {"even_split", "lp_split", "linear"}
+    assert plan.baselines["lp_split"].score is not None
+    assert plan.baselines["even_split"].balancedness == pytest.approx(even.balancedness)

@@ -21,6 +21,7 @@ import numpy as np
 from engine_policies import sglang_policies, vllm_policy
 
 from cost.experts.loads import read_loads
+from cost.experts.quota import fill_quota
 from cost.experts.traces.counts import Wanted
 from placement.budget import Budget
 from placement.experts.baselines import eplb_global, eplb_hierarchical, linear
@@ -149,8 +150,14 @@ def print_held_out(time_limit_s: float, seed: int) -> None:
     for gpus, slots in SIZES:
         print(f"\n{gpus} GPUs, {slots} slots each\n")
         print("| | in-sample | " + " | ".join(ways) + " | CPU s |\n|---|---|" + "---|" * (len(ways) + 1))
-        for label, (objective, solve) in scenario_solvers(time_limit_s, seed).items():
+        solvers = scenario_solvers(time_limit_s, seed)
+        for label, (objective, solve) in solvers.items():
             print(held_out_row(label, objective, solve, tokens, np.full(gpus, slots), ways), flush=True)
+        single = spread_slots(EXPERTS, gpus, 0)
+        for name, fixed in (("a copy of each", single), (f"{slots} slots", np.full(gpus, slots))):
+            for policy in ("linear", "rackplan, fast"):
+                label = f"{policy}, {name} and a quota slot a GPU"
+                print(held_out_row(label, *solvers[policy], tokens, fixed, ways, quota=1), flush=True)
 
 
 def held_out(tokens: NDArray[np.float64], names: list[str]) -> dict[str, list[list[int]]]:
@@ -202,18 +209,29 @@ def held_out_row(
     tokens: NDArray[np.float64],
     slots: NDArray[np.int64],
     ways: dict[str, list[list[int]]],
+    quota: int = 0,
 ) -> str:
-    """Solve with all workloads and with each part held out; return one line of the table."""
+    """Solve with all workloads and with each part held out; return one line of the table.
+
+    ``quota``: slots of each GPU that are filled for each workload, besides ``slots``.
+    """
+
+    def balance(placed: Assignment, load: NDArray[np.float64]) -> float:
+        if not quota:
+            return float(placed.balancedness(load).mean())
+        filled = fill_quota(placed, load, quota)
+        return float(filled.assignment.balancedness(load, filled.shares).mean())
+
     start = time.process_time()
     everything = solve(make_problem(tokens, slots, objective=objective))
     seconds = time.process_time() - start
-    cells = [np.mean([everything.balancedness(one) for one in tokens])]
+    cells = [np.mean([balance(everything, one) for one in tokens])]
     known: dict[tuple[int, ...], list[float]] = {}
     for parts in ways.values():
         for part in map(tuple, parts):
             if part not in known:
                 placed = solve(make_problem(np.delete(tokens, part, axis=0), slots, objective=objective))
-                known[part] = [float(placed.balancedness(tokens[i]).mean()) for i in part]
+                known[part] = [balance(placed, tokens[i]) for i in part]
         cells.append(np.mean([value for part in parts for value in known[tuple(part)]]))
     return f"| {label} | " + " | ".join(f"{cell:.4f}" for cell in cells) + f" | {seconds:.2f} |"
 

@@ -138,7 +138,9 @@ def test_use_follows_the_split(split):
 
 
 def test_refusals():
-    with pytest.raises(InputError, match=r"`split` odd: expected even, source, lp, quota, rank, .* or rank-tp16"):
+    with pytest.raises(
+        InputError, match=r"`split` odd: expected even, source, lp, quota, rank, .* or rank-tp16"
+    ):
         require_policy("odd")
     with pytest.raises(InputError, match="depends on the loads"):
         slot_shares(drawn(0), "lp")

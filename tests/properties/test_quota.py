@@ -11,7 +11,10 @@ import pytest
 
 from cost.experts.assignment import Assignment
 from cost.experts.best_split import lp_level
+from cost.experts.loads import ExpertLoads
 from cost.experts.quota import TOLERANCE, FilledQuota, fill_quota
+from cost.experts.tokens.reach import expert_use, limited_hits, token_hits
+from cost.experts.traces.routing import RoutingTrace
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
@@ -136,6 +139,37 @@ def test_more_slots_never_hurt_and_names_change_nothing(seed: int) -> None:
     rows = fixed.slot_expert.reshape(3, problem.gpus, -1)[:, turn].reshape(3, -1)
     renamed = replace(problem, gpu_speed=None if problem.gpu_speed is None else problem.gpu_speed[turn])
     assert renamed.peaks(rows) == pytest.approx(peaks[1], rel=1e-9)
+
+
+def test_tokens_go_where_slots_were_filled_for_their_load() -> None:
+    """Of traces, by the load of each; with limited groups, by the load of each scenario."""
+    problem = many(8, 5, 0)
+    fixed = solve(problem).assignment
+    rng = np.random.default_rng(0)
+    choices = np.argsort(rng.gumbel(size=(3, 500, 32)) + np.log(problem.loads[0])[:, None], axis=2)[:, :, -4:]
+    counts = np.stack([np.bincount(layer.ravel(), minlength=32) for layer in choices])
+    place = np.arange(8) // 4
+    trace = RoutingTrace(choices.astype(np.int16), counts, 500, "trace")
+    hits = token_hits(fixed, [trace], split="quota", nodes=place, domains=place, quota=1)
+    filled = fill_quota(fixed, counts.astype(float), 1, place=place)
+    served = filled.assignment.gpu_load(counts.astype(float), filled.shares) / 500
+    assert hits.pairs[0, :, 0] == pytest.approx(served)
+    assert (hits.gpus <= hits.pairs + 1e-9).all()
+    loads = ExpertLoads(problem.loads, ("a", "b"), synthetic=False)
+    both = expert_use(fixed, loads, 4, split="quota", nodes=place, quota=1)
+    assert both.filled is not None
+    limit = {"nodes": place, "domains": place}
+    hit = limited_hits(both.filled.assignment, both.slot_share, problem.loads, 4, (8, 4), **limit)
+    for scenario, load in enumerate(problem.loads):
+        use = expert_use(
+            fixed, replace(loads, tokens=load[None], names=("a",)), 4, split="quota", nodes=place, quota=1
+        )
+        assert use.share[0] == pytest.approx(both.share[scenario])
+        assert use.filled is not None
+        alone = limited_hits(use.filled.assignment, use.slot_share, load[None], 4, (8, 4), **limit)
+        assert hit is not None
+        assert alone is not None
+        assert alone.gpus[0] == pytest.approx(hit.gpus[scenario])
 
 
 def test_wider_links_never_hurt() -> None:

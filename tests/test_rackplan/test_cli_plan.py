@@ -59,7 +59,13 @@ def test_options_reach_the_plan(run: Run, tmp_path: Path) -> None:
     assert run(*PLAN, *options.split(), "--kv-dtype", "fp8", "--weights", "fp8", "--seed", 7).code == 0
     data = json.loads((tmp_path / "plan/plan.json").read_text())
     inputs = data["inputs"]
-    plain = {"draft_tokens": 0, "accept_length": 1.0, "overlap": False, "sparse_attention": ""}
+    plain = {
+        "draft_tokens": 0,
+        "accept_length": 1.0,
+        "overlap": False,
+        "sparse_attention": "",
+        "quota_slots": 0,
+    }
     assert inputs["workload"] == {"phase": "decode", "context": 1000, "batch": 5, "kv_dtype": "fp8", **plain}
     assert (inputs["model"]["weights"], inputs["seed"]) == ("fp8", 7)
     assert len(inputs["loads"]["tokens"]) == len(inputs["loads"]["names"]) == 2

@@ -14,6 +14,9 @@ from topology.base.shown import Shown
 def sum_by_gpu(values: NDArray[np.float64], slot_gpu: NDArray[np.int32], gpus: int) -> NDArray[np.float64]:
     """Sum of each GPU's slots, ``[..., slots]`` to ``[..., gpus]``; 0 for a GPU without slots."""
     starts = np.searchsorted(slot_gpu, np.arange(gpus))
+    if (np.diff(starts, append=slot_gpu.size) > 0).all():
+        sums: NDArray[np.float64] = np.add.reduceat(values, starts, axis=-1)
+        return sums
     ended = np.concatenate([values, np.zeros((*values.shape[:-1], 1))], axis=-1)
     sums = np.add.reduceat(ended, starts, axis=-1)
     return np.where(np.bincount(slot_gpu, minlength=gpus) > 0, sums, 0.0)
@@ -75,9 +78,13 @@ class Assignment(Shown):
     @cached_property
     def copies(self) -> NDArray[np.int64]:
         """Copies of each expert, ``[layers, experts]``."""
-        rows = np.arange(self.layers)[:, None] * self.experts
-        counts = np.bincount((rows + self.slot_expert).ravel(), minlength=self.layers * self.experts)
+        counts = np.bincount(self._cells.ravel(), minlength=self.layers * self.experts)
         return counts.reshape(self.layers, self.experts)
+
+    @cached_property
+    def _cells(self) -> NDArray[np.int64]:
+        """Where the expert of each slot is in a flat table ``[layers, experts]``, ``[layers, slots]``."""
+        return np.arange(self.layers)[:, None] * self.experts + self.slot_expert
 
     def slot_load(
         self, load: NDArray[np.float64], shares: NDArray[np.float64] | None = None
@@ -87,10 +94,9 @@ class Assignment(Shown):
         ``shares`` ``[layers, slots]``: fraction of its expert's load that a slot takes
         (:func:`cost.experts.dispatch.slot_shares`); None: even.
         """
-        slot_expert = self.slot_expert.astype(np.int64)
         if shares is not None:
-            return np.take_along_axis(load, slot_expert, axis=1) * shares
-        return np.take_along_axis(load / np.maximum(self.copies, 1), slot_expert, axis=1)
+            return load.take(self._cells) * shares
+        return (load / np.maximum(self.copies, 1)).take(self._cells)
 
     def gpu_load(
         self, load: NDArray[np.float64], shares: NDArray[np.float64] | None = None

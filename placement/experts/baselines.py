@@ -12,13 +12,14 @@ Neither looks at where other copies of an expert sit: a GPU may get two.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from cost.experts.assignment import Assignment
 from placement.arrays import Floats, Index, Ints
+from placement.experts.counts import folded_peak, folds, least_peak, replicate
 from placement.experts.problem import Problem
 
 
@@ -64,6 +65,19 @@ class Baselines(Mapping[str, Baseline]):
     def of_rows(self, name: str, rows: Index) -> Baseline:
         """Return the same policy's placement for some layers only; layers are independent."""
         return self._policies[name](self._problem.rows(rows))
+
+    def least(self, name: str, rows: Index) -> Floats:
+        """Return what the policy's largest loads in ``rows`` cannot be below, by its counts alone, ``[rows]``."""
+        problem, loads = self._problem, self._problem.mean[rows]
+        if name == "linear":
+            share = loads / np.maximum(np.bincount(np.arange(problem.slots) % problem.experts), 1)
+            largest: Floats = share.max(axis=1) * (problem.gpus / problem.speed.max() / loads.sum(axis=1))
+            return largest
+        if name == "eplb_global" and not _unequal(problem):
+            falling = np.ascontiguousarray(np.sort(loads, axis=1)[:, ::-1])
+            same = replace(problem.without_spread(), loads=falling)
+            return (folded_peak if folds(same) else least_peak)(same, replicate(same))
+        return np.zeros(rows.size)
 
 
 def linear(problem: Problem) -> Baseline:

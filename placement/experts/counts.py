@@ -1,35 +1,45 @@
 """Copy counts: how many copies each expert gets.
 
 Greedy, the next copy to the largest load per copy, is optimal for the largest copy, not for the largest GPU load.
-With two slots on each of equal GPUs the packing of counts is known: the largest copy with the smallest (fold), so
-that counts can be searched by themselves. With more slots, or GPUs of unequal speed, a family of divisor methods has
-other counts to pack.
+Other counts are those of :func:`other_counts`. With two slots on each of equal GPUs the packing of counts is known:
+the largest copy with the smallest (fold), so that counts can be searched by themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from placement.arrays import Floats, Index, Ints, falling, starts
+from placement.arrays import Floats, Index, Ints, starts
 from placement.budget import evenly
 from placement.experts.problem import EQUAL, Problem
 
-ROUNDINGS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7)
-"""Of the divisor methods besides greedy (:func:`divided`)."""
-
 _ROOTS = 3  # square roots of the load, one of the other, for counts where GPUs differ in speed
+_SORTED = 512  # copies given by sorting, where loads fall with the expert
 _LONG = 64  # copies given one by one; of more, most are given at once
 _BISECTIONS = 12
 
-_FOLD_ROUNDINGS = (0.1, 0.3)  # where the search begins, besides greedy
+_LIGHTER = ((0, 0), (1, 0), (2, 0), (5, 1))  # copies that go to the lightest experts; two to so many of those
+_DRAWN, _DRAWN_LIGHTER = 2, (0, 2)  # loads are larger by so many times that of the priced expert
+_OUTER = 24  # experts above and below those of middle load
+_PRICED = 16  # the expert of that rank from the end has the load that a copy beside a large one may have
+_DONORS = (
+    4  # experts tried that lose a copy, those whose copies then are smallest; some more where none helps
+)
+_MORE = 2
+_SLOTS_A_STEP = 28  # an exchange of a copy in each layer for so many slots, on the fast path
+_LEAST_GAIN = 1e-6
+_FEW = 2  # spare copies are few up to a half of the experts
+_WIDER = 4  # steps, of which the last looks at more exchanges where fewer brought nothing
+_TRIES = 2  # with few donors, and with twice as many
+_CELLS = 1 << 22  # copies in the layers looked at together
+_ROUNDINGS = (0.1, 0.3)  # of the divisor methods where a search begins, besides greedy
+_STEPS, _MORE_STEPS = 60, 20  # of a search on the fast path, and one more for so many slots
 _TRIED = 4  # exchanges of a copy in each layer and step
-_STEPS, _SLOTS_A_STEP = 60, 20  # of a search on the fast path, and one more for so many slots
 _PATIENCE = 0.25  # of the steps without a gain: a layer is done
 _HEAT = 2e-3  # of the value: by so much a step may be worse at the start; it falls to 0 with what is spent
-_LEAST_GAIN = 1e-6
 _MEETS = 1.05  # times the load, where a fold would put two copies of an expert on one GPU
 _LARGER = 0.75  # of the draws: one more copy of the larger of the two on the fullest GPU
 _SQUARINGS = 6  # counts rank by the norm of order 2 ** 6 of GPU loads: near the largest, but sees the others
@@ -50,9 +60,12 @@ def replicate(problem: Problem) -> Ints:
         If a failure domain has more slots than there are experts.
     """
     loads = problem.mean
-    if even_domains(problem):
-        return divided(problem, loads, np.zeros(problem.layers))
     least, most = problem.copies_range
+    if even_domains(problem):
+        spare = problem.slots - problem.experts
+        if least == 1 and 0 < spare <= _SORTED and (loads[:, 1:] <= loads[:, :-1]).all():
+            return _counted(_given(loads, spare, most), problem.experts)
+        return divided(problem, loads, np.zeros(problem.layers))
     copies = np.full(loads.shape, least, dtype=np.int64)
     share = loads / least
     rows = np.arange(problem.layers)
@@ -126,53 +139,89 @@ def powered_counts(problem: Problem) -> Iterator[Ints]:
         yield replicate(replace(problem, loads=flat))
 
 
-def divided_counts(problem: Problem, copies: Ints, enough: Floats) -> Ints:
-    """Return ``copies`` ``[layers, experts]``, the greedy ones, or those of a divisor method that can pack better.
+def other_counts(problem: Problem) -> Ints:
+    """Return counts that may pack better than greedy ones, ``[ways, layers, experts]``; loads fall with the expert.
 
-    They do by :func:`least_peak`, in layers where that of the greedy ones is above ``enough`` ``[layers]``.
+    Greedy counts for loads that are all larger by the same: the heaviest have fewer copies, those of middle load and
+    the lightest more. Any counts up to the failure domains can be placed (:func:`even_domains`).
     """
-    found = copies.copy()
-    peak = least_peak(problem, copies) * problem.gpus / problem.mean.sum(axis=1)
-    rows = np.flatnonzero(peak > enough)
-    if rows.size and even_domains(problem):
-        found[rows] = _best_divided(problem.rows(rows), copies[rows], ROUNDINGS, least_peak)
-    return found
+    loads, spare = problem.mean, problem.slots - problem.experts
+    given = _given(loads + _DRAWN * _priced(loads), spare, problem.most_copies)
+    ways = [_lighter(given, problem.experts, fewer) for fewer in _DRAWN_LIGHTER if fewer < spare]
+    return _counted(np.stack(ways), problem.experts)
 
 
-def _best_divided(
-    problem: Problem,
-    copies: Ints,
-    roundings: tuple[float, ...],
-    peak: Callable[[Problem, Ints], Floats],
-) -> Ints:
-    """Return the best of ``copies`` and of the divisor methods in each layer, by ``peak``."""
-    many = np.tile(problem.mean, (len(roundings), 1))
-    found = divided(problem, many, np.repeat(roundings, problem.layers))
-    every = np.concatenate([copies, found]).reshape(len(roundings) + 1, problem.layers, -1)
-    value = np.stack([peak(problem, each) for each in every])
-    value[1:] *= 1 + EQUAL  # none for a digit
-    best: Ints = every[value.argmin(axis=0), np.arange(problem.layers)]
-    return best
+def _folding_counts(loads: Floats, spare: int, most: int) -> Ints:
+    """Return counts that may fold better than greedy ones, ``[ways, layers, experts]``; loads fall with the expert.
+
+    A large copy fills its GPU with the lightest there are, and those are few. Let p be the load that may lie beside
+    one. An expert of load w whose c copies are to be at most U, or p in all above it, needs ``(w - p) / U`` copies:
+    greedy counts for what loads are above p give the heaviest more, and those of middle size fewer. What that saves
+    goes to the lightest: copies of one are more that fit beside a large one. (The prices of
+    :func:`placement.experts.bounds.priced` say the same.)
+    """
+    given = _given(np.maximum(loads - _priced(loads), 0.0), spare, most)
+    ways = [
+        _lighter(given, loads.shape[1], *way)
+        for way in _LIGHTER
+        if way[0] < spare and way[0] <= loads.shape[1]
+    ]
+    return _counted(np.stack(ways), loads.shape[1])
 
 
-def _rising(loads: Floats, copies: Ints) -> Floats:
-    items = np.repeat((loads / copies).reshape(-1), copies.reshape(-1)).reshape(len(loads), -1)
-    items.sort(axis=1)
-    return items
+def _priced(loads: Floats) -> Floats:
+    """Return the load that a copy beside a large one may have, ``[layers, 1]``."""
+    return loads[:, max(0, loads.shape[1] - _PRICED)][:, None]
+
+
+def _lighter(given: Index, experts: int, fewer: int, twice: int = 0) -> Index:
+    """Return ``given`` ``[layers, spare]`` with the last ``fewer`` copies to the lightest; ``twice``: two to one."""
+    lighter = given.copy()
+    lighter[:, given.shape[1] - fewer :] = (
+        experts - 1 - np.concatenate([np.arange(twice), np.arange(fewer - twice)])
+    )
+    return lighter
+
+
+def _counted(given: Index, experts: int) -> Ints:
+    """Return the copies of each expert, ``[.., experts]``, one and as many as are ``given`` ``[.., spare]``."""
+    rows = given.reshape(-1, given.shape[-1])
+    cells = rows + (np.arange(len(rows)) * experts)[:, None]
+    counts = np.bincount(cells.reshape(-1), minlength=len(rows) * experts)
+    counts += 1
+    return counts.reshape(*given.shape[:-1], experts)
+
+
+def _given(loads: Floats, spare: int, most: int) -> Index:
+    """Return which expert gets the first, second... copy above one each by the greedy, ``[layers, spare]``.
+
+    Loads fall, so that an expert gets its c-th only after all before it have theirs: few can be among the first.
+    """
+    ranks = np.arange(1, min(loads.shape[1], spare) + 1)
+    many = np.minimum(spare // ranks, most - 1)
+    expert = np.repeat(ranks - 1, many)
+    copies = np.arange(expert.size) - np.repeat(np.cumsum(many) - many, many) + 1
+    mask = (1 << expert.size.bit_length()) - 1
+    key = (loads[:, expert] / copies).view(np.int64) & ~mask | (mask - np.arange(expert.size))
+    key.sort(axis=1)
+    given: Index = expert[mask - (key[:, : -spare - 1 : -1] & mask)]
+    return given
 
 
 def least_peak(problem: Problem, copies: Ints) -> Floats:
     """Return what no packing of counts ``[layers, experts]`` on equally fast GPUs can be below, ``[layers]``.
 
-    The j largest copies lie on j GPUs at best, and the smallest there are fill their other slots.
+    In multiples of the mean load. The j largest copies lie on j GPUs at best, and the smallest there are fill their
+    other slots.
     """
-    rising = _rising(problem.mean, copies)
+    rising = np.repeat((problem.mean / copies).reshape(-1), copies.reshape(-1)).reshape(problem.layers, -1)
+    rising.sort(axis=1)
     used = np.sort(problem.slots_per_gpu[problem.slots_per_gpu > 0])
     sums = np.zeros((len(rising), problem.slots + 1))
     np.cumsum(rising, axis=1, out=sums[:, 1:])
     heavy = sums[:, -1:] - sums[:, problem.slots - used.size : problem.slots][:, ::-1]
     level: Floats = (heavy + sums[:, np.cumsum(used - 1)]) / np.arange(1, used.size + 1)
-    peak: Floats = level.max(axis=1)
+    peak: Floats = level.max(axis=1) * problem.gpus / problem.mean.sum(axis=1)
     return peak
 
 
@@ -185,13 +234,55 @@ def folds(problem: Problem) -> bool:
 
 def folded_peak(problem: Problem, copies: Ints) -> Floats:
     """Return the largest of the folded loads of counts ``[layers, experts]`` over the mean GPU load, ``[layers]``."""
-    rising, gpus = _rising(problem.mean, copies), problem.slots // 2
-    level = rising[:, :gpus] + rising[:, : gpus - 1 : -1]
-    peak: Floats = level.max(axis=1) / problem.speed.max() * problem.gpus / problem.mean.sum(axis=1)
+    return _folded(problem.mean / copies, copies, problem.slots // 2) * _unit(problem)
+
+
+def _unit(problem: Problem) -> Floats:
+    """Return by what loads become multiples of the mean GPU load on GPUs that are equally fast, ``[layers]``."""
+    unit: Floats = problem.gpus / problem.speed.max() / problem.mean.sum(axis=1)
+    return unit
+
+
+def _single(values: Floats | Ints) -> Floats:
+    half: Floats = values.astype(np.float32)  # as much to sort
+    return half
+
+
+def _folded(share: Floats, copies: Ints, pairs: int) -> Floats:
+    """Return the largest of the outer ``pairs`` of the folded copies, ``[..]``, of ``[.., experts]``."""
+    items: Floats = np.repeat(share.reshape(-1), copies.reshape(-1)).reshape(*copies.shape[:-1], -1)
+    items.sort(axis=-1)
+    peak: Floats = (items[..., :pairs] + items[..., : -pairs - 1 : -1]).max(axis=-1)
     return peak
 
 
-def fold_counts(
+def fold_counts(problem: Problem, copies: Ints, enough: Floats) -> tuple[Ints, Floats]:
+    """Return better counts than ``copies`` ``[layers, experts]`` for GPUs of two slots, and their folded peaks.
+
+    Loads fall with the expert, so that names decide nothing. Of few spare copies one is exchanged after the other,
+    the best of some tried; of many, :func:`searched_counts` tries more, at random. A layer is done where its folded
+    peak is at most ``enough`` ``[layers]``, or where no more is to be gained. Deterministic, and layer by layer.
+    """
+    best, least = copies.copy(), folded_peak(problem, copies)
+    rows = np.flatnonzero(least > enough)
+    if problem.slots == problem.experts or not rows.size:
+        return best, least
+    if problem.slots - problem.experts > problem.experts // _FEW:
+        best = searched_counts(problem, copies, enough)
+        return best, folded_peak(problem, best)
+    search = _Exchanges(problem, best)
+    if search.all_fit and not problem.seconds_first:
+        search.start(rows)
+    for turn in range(2 + problem.slots // _SLOTS_A_STEP):
+        search.step(rows, int(turn % _WIDER == _WIDER - 1))
+        rows = rows[(search.stuck[rows] < _TRIES) & (search.peak[rows] > enough[rows])]
+        if not rows.size:
+            break
+    _keep_lower(problem, best, least, search.now, np.arange(problem.layers))
+    return best, least
+
+
+def searched_counts(
     problem: Problem,
     copies: Ints,
     enough: Floats | None = None,
@@ -202,25 +293,158 @@ def fold_counts(
     """Return better counts than ``copies`` ``[layers, experts]`` for GPUs of two slots (:func:`folds`).
 
     A search by exchanges of one copy, a step for each of ``rounds``, which say how much is done; without them a fixed
-    number of steps, and in a layer until its :func:`folded_peak` is at most ``enough`` ``[layers]``. Draws are the
-    same in every layer, over experts by falling load: deterministic, layer by layer, and independent of the experts'
-    names.
+    number of steps, and in a layer until its :func:`folded_peak` is at most ``enough`` ``[layers]``. Loads fall with
+    the expert, and draws are the same in every layer: deterministic, layer by layer.
     """
-    order = falling(problem.mean)
-    ranked = replace(problem, loads=np.take_along_axis(problem.mean, order, axis=1))
-    start = np.take_along_axis(copies, order, axis=1)
-    steps = _STEPS + problem.slots // _SLOTS_A_STEP
+    start = copies
     if even_domains(problem):
-        start = _best_divided(ranked, start, _FOLD_ROUNDINGS, folded_peak)
-    search = _FoldSearch(ranked, start, seed, enough)
+        many = np.tile(problem.mean, (len(_ROUNDINGS), 1))
+        found = divided(problem, many, np.repeat(_ROUNDINGS, problem.layers)).reshape(-1, *copies.shape)
+        every = np.concatenate([copies[None], found])
+        peaks = np.stack([folded_peak(problem, each) for each in every])
+        peaks[1:] *= 1 + EQUAL  # none for a digit
+        start = every[peaks.argmin(axis=0), np.arange(problem.layers)]
+    steps = _STEPS + problem.slots // _MORE_STEPS
+    search = _FoldSearch(problem, start, seed, enough)
     patience = int(_PATIENCE * steps) if rounds is None else None
     for done in (evenly(steps) if rounds is None else rounds) if search.rows.size else ():
         search.step(done, patience)
         if not search.rows.size:
             break
-    found = np.empty_like(copies)
-    np.put_along_axis(found, order, search.best, axis=1)
-    return found
+    return search.best
+
+
+def _keep_lower(problem: Problem, best: Ints, least: Floats, now: Ints, rows: Index) -> None:
+    """Take the ``rows`` of ``now`` whose folded peak is below ``least``, in place."""
+    if not rows.size:
+        return
+    peak = _folded(problem.mean[rows] / now[rows], now[rows], problem.slots // 2) * _unit(problem)[rows]
+    lower = np.flatnonzero(peak < least[rows] * (1 - _LEAST_GAIN))
+    best[rows[lower]], least[rows[lower]] = now[rows[lower]], peak[lower]
+
+
+class _Exchanges:
+    """Exchanges of one copy in many layers; experts of middle load, one copy each, lie with each other: left out.
+
+    ``now`` ``[layers, experts]`` are the counts, ``peak`` ``[layers]`` the folded peaks of what is not left out, and
+    ``stuck`` ``[layers]`` how many kinds of exchange brought nothing.
+    """
+
+    def __init__(self, problem: Problem, start: Ints) -> None:
+        self.problem, self.now = problem, start.copy()
+        self.least, most = problem.copies_range
+        self.most = min(most, problem.most_copies)
+        self.stuck, self.peak = np.zeros(len(start), dtype=np.int64), np.full(len(start), np.inf)
+        spare = problem.slots - problem.experts
+        heavy, light = spare + _OUTER, spare + _OUTER // 2
+        self.pairs = problem.slots // 2
+        self.chosen = np.arange(problem.experts)
+        if heavy + light < problem.experts and (start[:, heavy:-light] == 1).all():
+            self.chosen, self.pairs = np.delete(self.chosen, slice(heavy, -light)), light
+        self.loads = problem.mean[:, self.chosen]
+        self.unit = _unit(problem)
+        self.all_fit = even_domains(problem)
+
+    def start(self, rows: Index) -> None:
+        """Take other counts in ``rows`` where they fold better."""
+        spare, now = self.problem.slots - self.problem.experts, self.now[rows[:, None], self.chosen]
+        loads = self.loads[rows]
+        every = np.concatenate([now[None], _folding_counts(loads, spare, self.most)])
+        peaks = _folded(_single(loads) / _single(every), every, self.pairs)
+        peaks[1:] *= 1 + EQUAL  # none for a digit
+        self.now[rows[:, None], self.chosen] = every[peaks.argmin(axis=0), np.arange(rows.size)]
+
+    def step(self, rows: Index, wider: int) -> None:
+        """Exchange a copy in those of ``rows`` where that may help; ``wider``: look at more where it did not."""
+        some = rows[self.stuck[rows] == wider]
+        size = max(1, _CELLS // (self.problem.slots * _DONORS << (1 + 2 * wider)))
+        for start in range(0, some.size, size):
+            self._exchange(some[start : start + size], wider)
+
+    def _exchange(self, rows: Index, wider: int) -> None:
+        copies = self.now[rows[:, None], self.chosen]
+        peak, helps, more, fewer = _best_exchange(
+            self.loads[rows], copies, self.pairs, (self.least, self.most), wider
+        )
+        got, gave = self.chosen[more], self.chosen[fewer]
+        self.now[rows[helps], got] += 1
+        self.now[rows[helps], gave] -= 1
+        self.stuck[rows] += 1
+        self.stuck[rows[helps]] = 0
+        self.peak[rows] = peak * self.unit[rows]
+        if not self.all_fit:
+            wrong = np.flatnonzero(~self.problem.counts_fit(self.now[rows[helps]]))
+            self.now[rows[helps[wrong]], got[wrong]] -= 1
+            self.now[rows[helps[wrong]], gave[wrong]] += 1
+            self.stuck[rows[helps[wrong]]] = _TRIES
+
+
+def _best_exchange(
+    loads: Floats, copies: Ints, pairs: int, limits: tuple[int, int], wider: int
+) -> tuple[Floats, Index, Index, Index]:
+    """Find the exchange of a copy that lowers the largest of the outer ``pairs`` of the fold most.
+
+    ``loads`` and ``copies`` ``[rows, experts]``, these within ``limits``. Returns that largest load after it,
+    ``[rows]``; the rows where it is lower, and the experts that get and lose a copy there.
+    """
+    (rows, experts), (least, most) = loads.shape, limits
+    layer, mask, flat = np.arange(rows), (1 << experts.bit_length()) - 1, copies.reshape(-1)
+    key = (loads / copies).view(np.int64) & ~mask | np.arange(experts)
+    keys = np.repeat(key.reshape(-1), flat).reshape(rows, -1)
+    plain = keys.view(np.float64).astype(np.float32)
+    keys.sort(axis=1)
+    level = keys.view(np.float64)[:, :pairs] + keys.view(np.float64)[:, : -pairs - 1 : -1]
+    fullest = level.argmax(axis=1)
+    peak = level[layer, fullest]
+    gets = [keys[layer, keys.shape[1] - 1 - fullest] & mask, keys[layer, fullest] & mask]
+    if wider:  # and two that are single, and in halves as light as the lighter copy there
+        halves = (copies == 1) & (loads <= 2 * keys[layer, fullest].view(np.float64)[:, None])
+        for _ in range(2):
+            gets.append(halves.argmax(axis=1))
+            halves[layer, gets[-1]] = False
+    more = np.stack(gets, axis=1)
+    left = np.where(copies > least, loads / np.maximum(copies - 1, 1), np.inf)
+    order = left.view(np.int64) & ~mask | np.arange(experts)
+    order.sort(axis=1)
+    fewer = order[:, : _DONORS + wider * _MORE] & mask
+    gains, gives = (which + (layer * experts)[:, None] for which in (more, fewer))
+    larger, smaller = (
+        left.take(gives).astype(np.float32),
+        (loads.take(gains) / (flat.take(gains) + 1)).astype(np.float32),
+    )
+    first = np.cumsum(flat) - flat - np.repeat(layer * keys.shape[1], experts)
+    legal = (flat.take(gives) > least)[:, None] & (flat.take(gains) < most)[:, :, None]
+    legal &= more[:, :, None] != fewer[:, None]
+    items = np.empty((*legal.shape, keys.shape[1]), dtype=np.float32)
+    items[:] = plain[:, None, None]
+    which, slot = _copies_of(first.take(gives), flat.take(gives))
+    row, nth = np.divmod(which, fewer.shape[1])
+    items[row, :, nth, slot] = larger.reshape(-1)[which, None]
+    items[
+        layer[:, None, None],
+        np.arange(more.shape[1])[:, None],
+        np.arange(fewer.shape[1]),
+        first.take(gives)[:, None],
+    ] = smaller[:, :, None]
+    which, slot = _copies_of(first.take(gains), flat.take(gains))
+    row, nth = np.divmod(which, more.shape[1])
+    items[row, nth, :, slot] = smaller.reshape(-1)[which, None]
+    items.sort(axis=-1)
+    value = (items[..., :pairs] + items[..., : -pairs - 1 : -1]).max(axis=-1)
+    value[~legal] = np.inf
+    value = value.reshape(rows, -1)
+    best = value.argmin(axis=1)
+    helps = np.flatnonzero(value[layer, best] < peak * (1 - _LEAST_GAIN))
+    which, other = np.divmod(best[helps], fewer.shape[1])
+    peak[helps] = value[helps, best[helps]]
+    return peak, helps, more[helps, which], fewer[helps, other]
+
+
+def _copies_of(first: Index, many: Ints) -> tuple[Index, Index]:
+    """Return of each copy of several runs, in order, which run it is of and where it lies."""
+    many = many.reshape(-1)
+    which = np.repeat(np.arange(many.size), many)
+    return which, np.arange(which.size) + np.repeat(first.reshape(-1) - np.cumsum(many) + many, many)
 
 
 class _FoldSearch:

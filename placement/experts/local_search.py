@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
@@ -11,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies, falling
+from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies, rising, starts
 from placement.experts.problem import Problem
 
 _SPLIT_SLOTS = 4  # up to so many slots a GPU every split of a pair is looked at (70), above it every swap
@@ -25,16 +24,16 @@ class Deals(Protocol):
     def best(
         self, mine: Floats, other: Floats, locked: Bools | None, speeds: Speeds | None
     ) -> tuple[Floats, Index]:
-        """Return the smallest larger load of each pair, ``[..]``, and which way reaches it.
+        """Return the smallest larger load of each pair, ``[pairs]``, and which way reaches it.
 
         Parameters
         ----------
         mine, other:
-            Loads of the copies on the two GPUs, ``[.., slots]``; they broadcast against each other.
+            Loads of the copies on the two GPUs, ``[pairs, slots]``.
         locked:
-            ``[.., 2 slots]``: copies that must stay where they are.
+            ``[pairs, 2 slots]``: copies that must stay where they are.
         speeds:
-            Speeds of the two GPUs, ``[..]`` each; None where all are alike.
+            Speeds of the two GPUs, ``[pairs]`` each; None where all are alike.
         """
 
     def order(self, choice: Index) -> Index:
@@ -62,7 +61,6 @@ class _Splits:
         moves = stays.copy()
         moves[:, :slots] = ~stays[:, :slots]
         weight = 1 << np.arange(slots)
-        self.slots = slots
         self.moves = moves  # [ways, 2 slots]: whether the copy changes its GPU
         self.gives = (moves[:, :slots] * weight).sum(axis=1)  # [ways]: which of the sets below
         self.takes = (moves[:, slots:] * weight).sum(axis=1)
@@ -72,26 +70,13 @@ class _Splits:
         self, mine: Floats, other: Floats, locked: Bools | None, speeds: Speeds | None
     ) -> tuple[Floats, Index]:
         gives, takes = _sums_of_sets(mine), _sums_of_sets(other)
-        first, second = gives[-1].copy(), takes[-1].copy()
-        if speeds is None:
-            gives -= first / 2
-            takes -= second / 2
-        worst: Floats = takes[self.takes]  # [ways, ..]
-        worst = np.subtract(gives[self.gives], worst, out=worst if second.ndim >= first.ndim else None)
-        if speeds is None:
-            np.abs(worst, out=worst)
-        else:
-            worst = np.maximum((first - worst) / speeds[0], (second + worst) / speeds[1])
+        given = gives[self.gives]
+        given -= takes[self.takes]
         if locked is not None:
-            bound = np.flatnonzero(locked.any(axis=-1))
-            locks = locked.reshape(-1, 2 * self.slots)[bound]
-            blocked = (locks & self.moves[:, None]).any(axis=-1)  # [ways, pairs with a lock]
-            worst.reshape(len(worst), -1)[:, bound] += np.where(blocked, np.inf, 0.0)
-        choice: Index = worst.argmin(axis=0)
-        value: Floats = worst.min(axis=0)
-        if speeds is None:
-            value += (first + second) / 2
-        return value, choice
+            bound = np.flatnonzero(locked.any(axis=1))
+            blocked = (locked[bound] & self.moves[:, None]).any(axis=2)  # [ways, pairs with a lock]
+            given[:, bound] += np.where(blocked, np.inf, 0.0)
+        return _least(given, gives[-1], takes[-1], speeds)
 
     def order(self, choice: Index) -> Index:
         return self.orders[choice]
@@ -111,20 +96,16 @@ class _Swaps:
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
-        self.size = slots * slots
 
     def best(
         self, mine: Floats, other: Floats, locked: Bools | None, speeds: Speeds | None
     ) -> tuple[Floats, Index]:
-        total = mine.sum(axis=-1) + other.sum(axis=-1)
-        start = np.broadcast_to(mine.sum(axis=-1), total.shape)
-        load = start[..., None, None] - mine[..., :, None] + other[..., None, :]
+        given = mine.T[:, None] - other.T
         if locked is not None:
-            load[locked[..., : self.slots]] = np.inf
-            load.swapaxes(-1, -2)[locked[..., self.slots :]] = np.inf
-        worst = _larger(load.reshape(*total.shape, self.size), total, speeds)
-        choice = worst.argmin(axis=-1)
-        return _value(worst, choice, total, speeds), choice
+            left, right = locked[:, : self.slots].T, locked[:, self.slots :].T
+            given[left[:, None] | right] = np.inf
+        given = given.reshape(-1, len(mine))
+        return _least(given, mine.sum(axis=1), other.sum(axis=1), speeds)
 
     def order(self, choice: Index) -> Index:
         rows = np.arange(choice.size)
@@ -134,66 +115,57 @@ class _Swaps:
         return order
 
 
-def _larger(load: Floats, total: Floats, speeds: Speeds | None) -> Floats:
-    """Rank loads of the first GPU, ``[.., ways]``, in place: the distance from equal loads, or the larger time."""
+def _least(given: Floats, first: Floats, second: Floats, speeds: Speeds | None) -> tuple[Floats, Index]:
+    """Return the smallest larger load of two GPUs, ``[pairs]``, and which way it is.
+
+    ``given`` ``[ways, pairs]``: what the first GPU gives, less what it takes; infinite where it may not, overwritten.
+    ``first`` and ``second`` ``[pairs]`` are their loads. The lowest bits of a load name its way: the smallest such
+    number is both, four times as fast as to ask where the smallest is.
+    """
     if speeds is None:
-        load -= total[..., None] / 2
-        return np.abs(load, out=load)
-    ranked: Floats = np.maximum(
-        load / speeds[0][..., None], np.abs(total[..., None] - load) / speeds[1][..., None]
-    )
-    return ranked
-
-
-def _value(worst: Floats, choice: Index, total: Floats, speeds: Speeds | None) -> Floats:
-    value = np.take_along_axis(worst, choice[..., None], axis=-1)[..., 0]
-    larger: Floats = value + total / 2 if speeds is None else value
-    return larger
+        given -= (first - second) / 2
+    else:
+        taken = second + given
+        np.subtract(first, given, out=given)
+        given /= speeds[0]
+        np.maximum(np.abs(given, out=given), taken / speeds[1], out=given)
+    bits, mask = given.view(np.int64), (1 << (len(given) - 1).bit_length()) - 1
+    bits &= np.iinfo(np.int64).max ^ mask  # the sign goes too: distances from equal loads
+    bits |= np.arange(len(given))[:, None]
+    least = bits.min(axis=0)
+    value: Floats = (least & ~mask).view(np.float64)
+    if speeds is None:
+        value += (first + second) / 2
+    return value, least & mask
 
 
 _LEAST_GAIN = 1e-7  # of the larger load of two GPUs; below it a descent could go on for ever
-_MANY_PARTNERS = 96  # of the hottest GPU, with more slots a GPU than are dealt out in all ways
+_ROUND_GAIN = 1e-4  # of the largest load: what a round with several hot GPUs is worth
+_PARTNERS = 8  # of a hot GPU, before rounds bring nothing
 _LEAST_LIFT = 1e-4  # of the largest load, by an exchange of copies
+_FEW_HOT, _HOPE = 8, 128  # hot GPUs, and of all GPUs times ways: a layer with more is far from done
+_MANY_PARTNERS = 96  # of a hot GPU, with more slots a GPU than are dealt out in all ways
 _CELLS = 1 << 20  # pairs times ways to deal them out, of the layers that descend together...
-_BLOCK = 1 << 14  # ... and of those looked at at once: arrays that stay in the cache
+_BLOCK = 1 << 16  # ... and of those looked at at once: arrays that stay in the cache
 
 
-@dataclass(frozen=True)
-class _Stage:
-    """Rounds of deals between the ``hot`` hottest GPUs and the coldest, ``partners`` for each."""
-
-    hot: int
-    partners: int
-    gain: float  # of the largest load: what a round is worth
-    stale: int  # rounds without such a gain, each with other partners, before the next stage
-
-
-def _stages(gpus: int, slots: int, close: float) -> Iterator[_Stage]:
-    """Yield rounds that look at fewer GPUs each time, and at more partners for them."""
-    yield _Stage(gpus // 2, 1, 1e-3, 1)
-    hot = min(8, max(1, gpus // 6))
-    yield _Stage(hot, min(11, gpus // hot - 1), 1e-4, 8)
-    partners = gpus - 1 if slots <= _SPLIT_SLOTS else min(_MANY_PARTNERS, gpus - 1)
-    yield _Stage(1, partners, max(close / 16, _LEAST_GAIN / 2), 1)
-
-
-def swap_down(problem: Problem, slot_expert: Experts, *, close: float = 0.0) -> Experts:
+def swap_down(problem: Problem, slot_expert: Experts, enough: Floats | None = None) -> Experts:
     """Deal out pairs of GPUs again until that no longer helps, and return the new ``[layers, slots]``.
 
-    First the hottest GPU of each layer with the coldest, the second hottest with the second coldest and so on,
-    all at once; then fewer of the hottest, each with whichever of several cold ones makes the larger of their two
-    loads smallest; in the end the hottest with whichever other (of many with many slots, of the coldest). A pair of
-    up to four slots each is split in the best of all ways, above that by the best swap. Copies of an expert stay
-    spread over failure domains if they were, and no largest load rises. GPUs within ``close`` of the mean load (a
-    fraction) are left alone, so that a layer is done where all are, or where rounds gain little beside ``close``.
-    Deterministic, and layer by layer.
+    All layers at once. Each round the hot GPUs share out the cold ones, and each is dealt out with the partner that
+    makes the larger of their two loads smallest: up to four slots each are split in the best of all ways, above that
+    by the best swap. A round without a gain is followed by some with half as many hot GPUs and twice the partners for
+    each, down to the hottest with all others (of many with many slots, with the coldest). Copies of an expert stay
+    spread over failure domains if they were, and no largest load rises. GPUs within ``enough`` ``[layers]``, in
+    multiples of the mean load, are not hot; a layer is done where none is, or after some rounds without a gain. None:
+    on to the end. Deterministic, and layer by layer.
     """
     table = _slot_table(problem)
     if table.shape[0] < 2 or (table.shape[1] == 1 and problem.equal_speeds and problem.each_alone):
         return slot_expert.copy()
     size = max(1, _CELLS // (_ways(table.shape[1]) * table.shape[0]))
     ends = [
-        _Descent(problem, slot_expert, np.arange(start, min(start + size, problem.layers)), table).run(close)
+        _Descent(problem, slot_expert, np.arange(start, min(start + size, problem.layers)), table).run(enough)
         for start in range(0, problem.layers, size)
     ]
     return np.concatenate(ends)
@@ -217,11 +189,17 @@ class _Pairs:
     """GPUs that may be dealt out together; ``hot`` and ``cold`` are rows of the tables of a descent."""
 
     row: Index  # [pairs]: which of the layers of the round
-    hot: Index  # [pairs]
-    cold: Index  # [pairs, partners]
+    hot: Index  # [pairs], those of a GPU together
+    cold: Index  # [pairs]
 
     def some(self, which: Index) -> _Pairs:
         return _Pairs(self.row[which], self.hot[which], self.cold[which])
+
+    def joined(self, other: _Pairs) -> _Pairs:
+        return _Pairs(*(np.concatenate([getattr(part, name) for part in (self, other)]) for name in _PARTS))
+
+
+_PARTS = ("row", "hot", "cold")
 
 
 class _Descent:
@@ -229,10 +207,12 @@ class _Descent:
 
     def __init__(self, problem: Problem, slot_expert: Experts, layers: Index, table: Ints) -> None:
         self.slot_expert = slot_expert[layers]
+        self.chosen = layers
         self.table = table
         self.empty = table < 0
         self.layers, (self.gpus, self.slots) = layers.size, table.shape
         share = problem.assignment(self.slot_expert).slot_load(problem.mean[layers])
+        self.uneven = bool(self.empty.any())
         self.expert = np.where(self.empty, -1, self.slot_expert[:, table]).reshape(-1, self.slots)
         self.share = np.where(self.empty, 0.0, share[:, table]).reshape(-1, self.slots)
         used = np.flatnonzero(problem.slots_per_gpu > 0)
@@ -243,9 +223,9 @@ class _Descent:
         self.domain = problem.failure_domain[used]
         self.experts = problem.experts
         self.most = self._most_in_domain(problem)
-        self.uneven = bool(self.empty.any())
-        self.load = (self.share.sum(axis=1).reshape(-1, self.gpus)) / self.speed
-        self.mean = self.share.sum(axis=1).reshape(-1, self.gpus).sum(axis=1) / self.speed.sum()
+        load = self.share.sum(axis=1).reshape(-1, self.gpus)
+        self.load = load / self.speed
+        self.mean = load.sum(axis=1) / self.speed.sum()
         mirrored = self.alike and not self.apart and not self.uneven
         self.deals = deals(self.slots, mirrored=mirrored)
         self.ways = _ways(self.slots)
@@ -258,11 +238,10 @@ class _Descent:
         most: Ints = problem.most_in_domain(copies)
         return np.pad(most, ((0, 0), (0, 1)), constant_values=self.table.size)
 
-    def run(self, close: float) -> Experts:
+    def run(self, enough: Floats | None) -> Experts:
         """Descend and return the slots ``[layers, slots]``."""
-        enough = self.mean * (1 + close)
-        for stage in _stages(self.gpus, self.slots, close):
-            self._rounds(stage, enough)
+        least = self.mean if enough is None else np.maximum(enough[self.chosen], 1.0) * self.mean
+        self._rounds(least, np.inf if enough is None else min(self.slots, _SPLIT_SLOTS))
         filled = ~self.empty
         expert = self.expert.reshape(self.layers, self.gpus, self.slots)
         if self.uneven:  # a deal leaves the empty slots of a GPU anywhere in its row
@@ -271,27 +250,37 @@ class _Descent:
         self.slot_expert[:, self.table[filled]] = expert[:, filled]
         return self.slot_expert
 
-    def _rounds(self, stage: _Stage, enough: Floats) -> None:
+    def _rounds(self, enough: Floats, tries: float) -> None:
         """Deal out until nothing is gained in the layers with a load above ``enough`` ``[layers]``."""
-        stale = np.zeros(self.layers, dtype=np.int64)
+        most = self.gpus - 1 if self.slots <= _SPLIT_SLOTS else min(_MANY_PARTNERS, self.gpus - 1)
+        halved = np.zeros(self.layers, dtype=np.int64)
+        done = np.zeros(self.layers, dtype=bool)
         peak = self.load.max(axis=1)
-        layers = np.flatnonzero(peak > enough)
+        many = max(_FEW_HOT, self.gpus * self.ways // _HOPE) if tries < np.inf else self.gpus
+        layers = np.flatnonzero((peak > enough) & ((self.load > enough[:, None]).sum(axis=1) <= many))
         while layers.size:
-            self._round(stage, layers, stale[layers], enough[layers])
+            load, fewer = self.load[layers], halved[layers]
+            hot = (load > enough[layers, None]).sum(axis=1)
+            hot = np.maximum(np.minimum(hot, self.gpus // 2) >> fewer, 1)
+            partners = np.minimum(np.minimum((self.gpus - hot) // hot, most), _PARTNERS << fewer)
+            self._round(layers, load, hot, partners)
             now = self.load[layers].max(axis=1)
-            stale[layers] = np.where(now < peak[layers] * (1 - stage.gain), 0, stale[layers] + 1)
+            last = (hot == 1) & (partners == most)
+            stuck = now >= peak[layers] * (1 - np.where(last, _LEAST_GAIN, _ROUND_GAIN))
             peak[layers] = now
-            layers = layers[(stale[layers] < stage.stale) & (now > enough[layers])]
+            halved[layers] += stuck
+            done[layers] = stuck & (last | (halved[layers] >= tries))
+            layers = layers[~done[layers] & (now > enough[layers])]
 
-    def _round(self, stage: _Stage, layers: Index, shift: Ints, enough: Floats) -> None:
-        """Deal out each of the hottest GPUs with the best of its partners, no GPU twice; ``shift`` changes those."""
-        load = self.load[layers]
-        order = falling(load)
-        row, which = np.nonzero(np.take_along_axis(load, order[:, : stage.hot], axis=1) > enough[:, None])
-        first = layers[row] * self.gpus
-        coldest = np.arange(stage.partners) * stage.hot + ((which + shift[row]) % stage.hot)[:, None]
-        cold = order[row[:, None], self.gpus - 1 - coldest] + first[:, None]
-        pairs = _Pairs(row, order[row, which] + first, cold)
+    def _round(self, layers: Index, load: Floats, hot: Ints, partners: Ints) -> None:
+        """Deal out the ``hot`` ``[layers]`` hottest GPUs, each with the best of its ``partners``, no GPU twice."""
+        order, each = rising(load.copy()), hot * partners
+        row = np.repeat(np.arange(layers.size), each)
+        at = np.arange(row.size) - (np.cumsum(each) - each)[row]
+        which, nth = np.divmod(at, partners[row])
+        first = (layers * self.gpus)[row]
+        warm = order[row, self.gpus - 1 - which] + first
+        pairs = _Pairs(row, warm, order[row, nth * hot[row] + which] + first)
         if self.apart or self.uneven:
             pairs, way = self._best(pairs, self._locked(layers, pairs))
         else:
@@ -301,51 +290,54 @@ class _Descent:
         self._move(pairs, way)
 
     def _best(self, pairs: _Pairs, locked: Bools | None) -> tuple[_Pairs, Index]:
-        """Return pairs with the best partner of each, where a deal helps, and the way to deal them out."""
+        """Return the pairs with the best partner of each hot GPU, where that helps, and the way to deal them out."""
         hot, cold = pairs.hot, pairs.cold
-        speed = self.speed
-        speeds = None if self.alike else (speed[hot % self.gpus][:, None], speed[cold % self.gpus])
-        mine, other = self.share[hot][:, None], self.share[cold]
-        size = max(1, _BLOCK // (self.ways * cold.shape[1]))
+        size = max(1, _BLOCK // self.ways)
         parts = []
         for start in range(0, hot.size, size):
             part = slice(start, start + size)
+            fast = (
+                None
+                if self.alike
+                else (self.speed[hot[part] % self.gpus], self.speed[cold[part] % self.gpus])
+            )
             locks = None if locked is None else locked[part]
-            fast = None if speeds is None else (speeds[0][part], speeds[1][part])
-            parts.append(self.deals.best(mine[part], other[part], locks, fast))
-        value, way = (np.concatenate(each) for each in zip(*parts, strict=True))
-        best, index = value.argmin(axis=1), np.arange(hot.size)
-        helps = np.flatnonzero(value[index, best] < self.load.reshape(-1)[hot] * (1 - _LEAST_GAIN))
-        best = best[helps]
-        return _Pairs(pairs.row[helps], hot[helps], cold[helps, best][:, None]), way[helps, best]
+            parts.append(self.deals.best(self.share[hot[part]], self.share[cold[part]], locks, fast))
+        if not parts:
+            return pairs, np.zeros(0, dtype=np.int64)
+        value, way = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+        first = starts(hot)
+        least = np.minimum.reduceat(value, first)
+        helps = least < self.load.reshape(-1)[hot[first]] * (1 - _LEAST_GAIN)
+        best = np.flatnonzero(
+            value == np.repeat(np.where(helps, least, -1.0), np.diff(first, append=hot.size))
+        )
+        best = best[starts(hot[best])]
+        return pairs.some(best), way[best]
 
     def _best_unlocked(self, layers: Index, pairs: _Pairs) -> tuple[_Pairs, Index]:
         """Return the same with no copy locked, and again with locks where two copies of an expert would meet."""
         found, way = self._best(pairs, None)
-        dealt = self.expert.take(self._dealt(found, way))
-        each = np.sort(dealt.reshape(-1, 2, self.slots), axis=2)
-        clash = (each[:, :, 1:] == each[:, :, :-1]).any(axis=(1, 2))
+        dealt = self.expert.take(self._dealt(found, way)).reshape(-1, 2, self.slots)
+        clash = np.zeros(way.size, dtype=bool)
+        for slot in range(1, self.slots):
+            clash |= (dealt[:, :, slot:] == dealt[:, :, : self.slots - slot]).any(axis=(1, 2))
         if not clash.any():
             return found, way
         meets = np.zeros(self.share.shape[0], dtype=bool)
         meets[found.hot[clash]] = True
         again = pairs.some(np.flatnonzero(meets[pairs.hot]))
         again, other_way = self._best(again, self._locked(layers, again))
-        fine = found.some(np.flatnonzero(~clash))
-        joined = _Pairs(
-            np.concatenate([fine.row, again.row]),
-            np.concatenate([fine.hot, again.hot]),
-            np.concatenate([fine.cold, again.cold]),
-        )
-        return joined, np.concatenate([way[~clash], other_way])
+        fine = np.flatnonzero(~clash)
+        return found.some(fine).joined(again), np.concatenate([way[fine], other_way])
 
     def _locked(self, layers: Index, pairs: _Pairs) -> Bools:
-        """Mark copies that may not change GPUs, ``[pairs, partners, 2 slots]``.
+        """Mark copies that may not change GPUs, ``[pairs, 2 slots]``.
 
         Those are empty slots, and copies whose expert the other GPU's failure domain holds. Where both GPUs hold
         an expert, its two copies may as well stay: they are the same.
         """
-        mine, other = self.expert[pairs.hot][:, None], self.expert[pairs.cold]
+        mine, other = self.expert[pairs.hot], self.expert[pairs.cold]
         same = mine[..., :, None] == other[..., None, :]
         left, right = same.any(axis=-1), same.any(axis=-2)
         if self.apart:
@@ -361,9 +353,9 @@ class _Descent:
         # an empty slot, -1, counts in the last column
         held = self.expert.reshape(self.layers, self.gpus, self.slots)[layers] % size
         full = count_copies(held, self.domain[:, None], domains, size) >= self.most[layers][:, None]
-        row = pairs.row[:, None, None]
-        here = self.domain[pairs.hot % self.gpus][:, None, None]
-        there = self.domain[pairs.cold % self.gpus][..., None]
+        row = pairs.row[:, None]
+        here = self.domain[pairs.hot % self.gpus][:, None]
+        there = self.domain[pairs.cold % self.gpus][:, None]
         apart = here != there
         return full[row, there, mine] & apart, full[row, here, other] & apart
 
@@ -373,7 +365,7 @@ class _Descent:
         order = self.deals.order(way)
         dealt = self.expert.take(self._dealt(pairs, way))
         here = self.domain[pairs.hot % self.gpus][:, None]
-        there = self.domain[pairs.cold[:, 0] % self.gpus][:, None]
+        there = self.domain[pairs.cold % self.gpus][:, None]
         came = np.concatenate([order[:, :slots] >= slots, order[:, slots:] < slots], axis=1) & (here != there)
         target = np.repeat(np.concatenate([here, there], axis=1), slots, axis=1)
         deal, which = np.nonzero(came)
@@ -388,12 +380,12 @@ class _Descent:
     def _dealt(self, pairs: _Pairs, way: Index) -> Index:
         """Return where in the flat tables the copies after each deal are now, ``[pairs, 2 slots]``."""
         gpu, slot = np.divmod(self.deals.order(way), self.slots)
-        place: Index = np.where(gpu == 0, pairs.hot[:, None], pairs.cold) * self.slots + slot
+        place: Index = np.where(gpu == 0, pairs.hot[:, None], pairs.cold[:, None]) * self.slots + slot
         return place
 
     def _move(self, pairs: _Pairs, way: Index) -> None:
         dealt = self._dealt(pairs, way).reshape(-1, 2, self.slots)
-        gpu = np.stack([pairs.hot, pairs.cold[:, 0]], axis=1)
+        gpu = np.stack([pairs.hot, pairs.cold], axis=1)
         share = self.share.take(dealt)
         self.expert[gpu], self.share[gpu] = self.expert.take(dealt), share
         self.load.reshape(-1)[gpu] = share.sum(axis=2) / self.speed[gpu % self.gpus]

@@ -13,7 +13,7 @@ from placement.budget import CUT, Budget, evenly
 from placement.experts.anti_affinity import place_spread
 from placement.experts.baselines import Baselines
 from placement.experts.bounds import lower_bound
-from placement.experts.counts import fold_counts, folds, replicate
+from placement.experts.counts import folds, replicate, searched_counts
 from placement.experts.cpsat import finish_small, improve, is_small
 from placement.experts.dispatch_refinement import SLACK, fit_to_split
 from placement.experts.excess import relieve
@@ -53,7 +53,7 @@ def solve(
     that. A ``budget`` without seconds (or none) runs the fast path alone, which looks at each layer by itself. Every
     layer is at least as balanced as in each EPLB baseline (of several loads: planned on their mean, all by votes),
     except where that one puts two copies in one failure domain and wins by it (the log names such layers), and where
-    0.0015 of the mean load are left at most. Copies are spread over failure domains as
+    0.0015 of the mean load are left at most (without ``exact``: it wins by 0.005 at most). Copies are spread over failure domains as
     :func:`placement.experts.problem.most_in_domain` says. Over several loads the search minimises a smooth stand-in,
     which holds better on loads not seen, and listens to :attr:`Problem.searched`; the order of loads changes
     nothing, and equal ones are one. Fixed copies beside quota slots are placed for an even split: the better they
@@ -97,9 +97,12 @@ def solve(
     result = partial(checked_result, problem, baselines=rivals, search=search.why)
     if fitted is None:  # interrupted
         return result(found, log=tuple(search.log), interrupted=True)
-    least = 1.0 + NEAR if search.bound is None else np.maximum(1.0 + NEAR, search.bound * (1 + EQUAL))
+    near = NEAR if exact else WIDE
+    least = 1.0 + near if search.bound is None else np.maximum(1.0 + near, search.bound * (1 + EQUAL))
     if not (search.done and problem.split == "even"):
-        _not_behind(ordered, fitted, least, rivals, search.log, nodes)
+        value = search.load if problem.split == "even" else None
+        value = ordered.evaluate(fitted) if value is None else value
+        _not_behind(ordered, fitted, value, least, rivals, search.log, nodes, EQUAL if exact else WIDE)
     bound = None
     if small:
         bound = lower_bound(judge.without_spread())
@@ -113,18 +116,24 @@ def solve(
 def _not_behind(
     problem: Problem,
     slot_expert: Experts,
+    value: Floats,
     least: float | Floats,
     rivals: Baselines,
     log: list[str],
     nodes: int,
+    near: float,
 ) -> None:
-    """Take a baseline's placement in the layers above ``least`` where one is ahead and legal, in place."""
+    """Take a baseline's placement in the layers above ``least`` where one is ahead and legal, in place.
+
+    Layers within ``near`` of what its counts allow are left.
+    """
     slack = SLACK if problem.split == "lp" else EQUAL
-    value = problem.evaluate(slot_expert)
     behind = np.zeros(0, dtype=np.intp)
     for name in rivals:
         same = nodes == 1 and name == "eplb_hierarchical"  # as the global one
         rows = behind if same else np.flatnonzero(value > least)
+        if not same and rows.size:
+            rows = rows[value[rows] > rivals.least(name, rows) * (1 + near)]
         if not rows.size:
             continue
         assignment = rivals.of_rows(name, rows).assignment
@@ -173,6 +182,7 @@ class _Search:
         self.log: list[str] = []
         self.why = ""
         self.bound: Floats | None = None  # for one load, under an even split
+        self.load: Floats | None = None  # of the placement then, where copies need not be spread
         self.done = False  # whether nothing can be better under an even split
 
     def one_load(self, problem: Problem, budget: Budget) -> Experts:
@@ -185,6 +195,7 @@ class _Search:
         ranked = replace(problem, loads=problem.mean.take(order + first))
         slot_expert, load, bound, ran = fast_placement(ranked)
         self.bound = bound if problem.each_alone else None
+        self.load = load if problem.spread is None else None
         self.log += ran
         if proven(load, bound).all():
             self.done = problem.each_alone
@@ -197,6 +208,7 @@ class _Search:
             self.why = why if budget.seconds is None else ""
             until = budget.search(worth_s)
             if until.goes_on():
+                self.load = None
                 slot_expert, ran = search(ranked, slot_expert, bound, until, seed=self.seed)
                 self.log += ran
         return order.take(slot_expert + first).astype(np.int32)
@@ -265,7 +277,7 @@ def _search_counts(
     """Look for other counts in the ``wide`` layers within ``budget``, in place."""
     part = problem.rows(wide)
     rounds = budget.rounds(_COUNT_COST[0] + _COUNT_COST[1] * wide.size * problem.slots, tell)
-    counts = fold_counts(part, part.assignment(slot_expert[wide]).copies, rounds=rounds, seed=seed)
+    counts = searched_counts(part, part.assignment(slot_expert[wide]).copies, rounds=rounds, seed=seed)
     keep_better(problem, slot_expert, wide, swap_down(part, pack(part, counts)))
 
 

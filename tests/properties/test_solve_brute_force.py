@@ -11,7 +11,7 @@ from cost.experts.assignment import Assignment
 from placement.experts.baselines import Baselines
 from placement.experts.bounds import largest_copy, lower_bound, mean_load, neighbours, priced
 from placement.experts.local_search import deals
-from placement.experts.problem import Objective, Problem, make_problem, spread_slots
+from placement.experts.problem import WIDE, Objective, Problem, make_problem, spread_slots
 from placement.experts.solve import solve
 from placement.verify import verify_experts
 from tiny_cases import least_objective, tiny_problem, ways_to_fill
@@ -110,18 +110,23 @@ def illegal(assignment: Assignment, problem: Problem) -> np.ndarray:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_not_behind_a_legal_eplb(seed: int) -> None:
-    """Wherever EPLB keeps copies apart, ours is at least as balanced in every layer; else the log says so."""
+    """Wherever EPLB keeps copies apart, ours is at least as balanced in every layer; else the log says so.
+
+    Between batches it may win by 0.5 %.
+    """
     rng = np.random.default_rng(seed)
     gpus, slots = int(rng.integers(2, 7)), int(rng.integers(1, 5))
     experts = int(rng.integers(slots, gpus * slots + 1))
     problem = make_problem(np.exp(rng.normal(0, rng.uniform(0.2, 2), (20, experts))), np.full(gpus, slots))
-    result = solve(problem)
+    result, quick = solve(problem), solve(problem, exact=False)
     rivals = Baselines(problem, eplb_groups=None, nodes=1)
     for name in ("eplb_global", "eplb_hierarchical", "linear"):
         assignment = rivals[name].assignment
         assert assignment is not None
         behind = result.max_load > problem.evaluate(assignment) * (1 + 1e-9)
         assert not (behind & ~illegal(assignment, problem)).any()
+        far = quick.max_load > problem.evaluate(assignment) * (1 + WIDE)
+        assert not (far & ~illegal(assignment, problem)).any()
         assert not behind.any() or any(line.startswith(f"{name} is ahead") for line in result.log)
 
 
@@ -218,17 +223,17 @@ def brute(
 @pytest.mark.parametrize("kind", ["free", "locked", "speeds", "locked, speeds"])
 def test_the_best_way(slots: int, kind: str) -> None:
     rng = np.random.default_rng(slots)
-    loads = rng.exponential(1.0, (3, 4, 2 * slots))
+    loads = rng.exponential(1.0, (12, 2 * slots))
     locked = rng.random(loads.shape) < (0.4 if "locked" in kind else 0.0)
-    speed = rng.uniform(0.5, 2.0, (2, 3, 4)) if "speeds" in kind else np.ones((2, 3, 4))
+    speed = rng.uniform(0.5, 2.0, (2, 12)) if "speeds" in kind else np.ones((2, 12))
     ways = deals(slots, mirrored=kind == "free")
     value, choice = ways.best(
-        loads[..., :slots],
-        loads[..., slots:],
+        loads[:, :slots],
+        loads[:, slots:],
         locked if "locked" in kind else None,
         (speed[0], speed[1]) if "speeds" in kind else None,
     )
-    for at in np.ndindex(3, 4):
+    for at in range(12):
         wanted = brute(loads[at], slots, locked[at], (speed[0][at], speed[1][at]), swaps_only=slots > 4)
         assert value[at] == pytest.approx(wanted)
         if np.isfinite(wanted):
@@ -236,14 +241,3 @@ def test_the_best_way(slots: int, kind: str) -> None:
             assert sorted(order.tolist()) == list(range(2 * slots))
             first, second = loads[at][order[:slots]].sum(), loads[at][order[slots:]].sum()
             assert max(first / speed[0][at], second / speed[1][at]) == pytest.approx(wanted)
-
-
-def test_one_gpu_with_many_others() -> None:
-    """The first loads broadcast: one GPU beside several."""
-    rng = np.random.default_rng(0)
-    mine, others = rng.random((2, 1, 3)), rng.random((2, 5, 3))
-    value, choice = deals(3, mirrored=True).best(mine, others, None, None)
-    for layer, other in np.ndindex(2, 5):
-        alone, pick = deals(3, mirrored=True).best(mine[layer], others[layer, other][None], None, None)
-        assert value[layer, other] == pytest.approx(alone[0])
-        assert choice[layer, other] == pick[0]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.experts.counts import divided, fold_counts, folds, least_peak, replicate
+from placement.experts.counts import fold_counts, folded_peak, folds, least_peak, replicate
 from placement.experts.local_search import exchange_down, swap_down
 from placement.experts.pack import pack
 from placement.experts.problem import Problem, make_problem, spread_slots
@@ -16,26 +16,25 @@ from placement.verify import verify_experts
 from topology.base.errors import InputError
 
 
-def one_by_one(problem: Problem, load: np.ndarray, rounding: float) -> list[int]:
+def one_by_one(problem: Problem, load: np.ndarray) -> list[int]:
     copies = np.ones(load.size, dtype=np.int64)
     for _ in range(problem.slots - load.size):
-        score = np.where(copies < problem.most_copies, load / (copies + rounding), -1.0)
-        copies[np.argmax(score)] += 1
+        copies[np.argmax(np.where(copies < problem.most_copies, load / copies, -1.0))] += 1
     return copies.tolist()  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(("gpus", "redundant"), [(8, 8), (40, 208), (300, 268)])
-@pytest.mark.parametrize("rounding", [0.0, 0.1, 0.7])
-def test_a_divisor_method_gives_one_copy_after_the_other(gpus: int, redundant: int, rounding: float) -> None:
-    """Of many spare copies most are given at once."""
+@pytest.mark.parametrize(("gpus", "redundant"), [(8, 8), (40, 208), (300, 268), (600, 568)])
+@pytest.mark.parametrize("falling", [True, False])
+def test_greedy_counts_give_one_copy_after_the_other(gpus: int, redundant: int, falling: bool) -> None:
+    """Given by sorting where loads fall; else, of many spare copies, most are given at once."""
     loads = np.random.default_rng(redundant).lognormal(0, 1.2, (4, 32))
     loads[3, 5:] = 0.0
+    loads[2] = np.round(loads[2] + 0.5)  # ties
+    if falling:
+        loads = -np.sort(-loads, axis=1)
     problem = make_problem(loads, spread_slots(32, gpus, redundant))
-    found = divided(problem, problem.mean, np.full(4, rounding))
-    for row, load in zip(found, problem.mean, strict=True):
-        assert row.tolist() == one_by_one(problem, load, rounding)
-    if rounding == 0.0:
-        assert (replicate(problem) == found).all()
+    for row, load in zip(replicate(problem), problem.mean, strict=True):
+        assert row.tolist() == one_by_one(problem, load)
 
 
 @settings(deadline=None, max_examples=40)
@@ -47,8 +46,7 @@ def test_no_packing_is_below_the_least_peak(seed: int) -> None:
     slots[0] = experts
     problem = make_problem(rng.lognormal(0, 1.5, (3, experts)), slots)
     copies = replicate(problem)
-    load = problem.assignment(pack(problem, copies)).gpu_load(problem.mean)
-    assert (least_peak(problem, copies) <= load.max(axis=1) * (1 + 1e-9)).all()
+    assert (least_peak(problem, copies) <= problem.evaluate(pack(problem, copies)) * (1 + 1e-9)).all()
 
 
 @settings(deadline=None, max_examples=15)
@@ -56,10 +54,13 @@ def test_no_packing_is_below_the_least_peak(seed: int) -> None:
 def test_searched_counts_are_legal_and_no_worse(seed: int) -> None:
     rng = np.random.default_rng(seed)
     gpus = int(rng.integers(2, 12))
-    problem = make_problem(rng.lognormal(0, 1.5, (3, int(rng.integers(2, 2 * gpus + 1)))), np.full(gpus, 2))
+    loads = -np.sort(-rng.lognormal(0, 1.5, (3, int(rng.integers(2, 2 * gpus + 1)))), axis=1)
+    problem = make_problem(loads, np.full(gpus, 2))
     assert folds(problem)
     start = replicate(problem)
-    found = fold_counts(problem, start)
+    found, peak = fold_counts(problem, start, np.ones(3))
+    assert peak == pytest.approx(folded_peak(problem, found))
+    assert (peak <= folded_peak(problem, start)).all()
     assert problem.counts_fit(found).all()
     assert (found.sum(axis=1) == problem.slots).all()
     assert found.min() >= 1

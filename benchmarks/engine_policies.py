@@ -6,9 +6,9 @@ Only the files of the policies are read: the engines need not be installed.
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
 
 import numpy as np
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Policy = Callable[[Problem], tuple[Assignment | None, str]]
 
-__all__ = ["engine_module", "in_package", "modules_there", "sglang_policies", "vllm_policy"]
+__all__ = ["engine_module", "in_package", "modules_there", "sglang_policies", "vllm_policies"]
 
 _SGLANG = "sglang/srt/eplb/eplb_algorithms"
 _VLLM = "vllm/distributed/eplb/policy"
@@ -59,8 +59,10 @@ def sglang_policies(where: Path) -> dict[str, Policy]:
     return {"SGLang deepseek": plain, "SGLang deepseek_vec": in_chunks}
 
 
-def vllm_policy(where: Path) -> dict[str, Policy]:
-    """Return vLLM's ``default`` policy, on one node, by name; empty, and said so, without torch.
+def vllm_policies(where: Path) -> dict[str, Policy]:
+    """Return vLLM's ``default`` and, where it has one, ``batched`` policy on one node, by name.
+
+    Empty, and said so, without torch.
 
     ``where`` is the wheel, the folder it was unpacked to, or the folder of the policies.
     """
@@ -70,16 +72,23 @@ def vllm_policy(where: Path) -> dict[str, Policy]:
 
     base = engine_module(where, _VLLM, "abstract")
     with in_package(abstract=base):
-        policy = engine_module(where, _VLLM, "default", "_policies.default").DefaultEplbPolicy
+        default = engine_module(where, _VLLM, "default", "_policies.default")
+    found = {"vLLM default": default.DefaultEplbPolicy}
+    with suppress(FileNotFoundError, KeyError), in_package(default=default):
+        batched = engine_module(where, _VLLM, "batched", "_policies.batched")
+        found["vLLM batched"] = batched.BatchedEplbPolicy
 
-    def plain(problem: Problem) -> tuple[Assignment | None, str]:
-        if np.ptp(problem.slots_per_gpu):
-            return None, "slots are unequal"
-        weight = torch.from_numpy(problem.mean)
-        answer = policy.rebalance_experts(weight, problem.slots, 1, 1, problem.gpus)
-        return problem.assignment(answer.numpy().astype(np.int32)), ""
+    def solver(policy: Any) -> Policy:
+        def solve(problem: Problem) -> tuple[Assignment | None, str]:
+            if np.ptp(problem.slots_per_gpu):
+                return None, "slots are unequal"
+            weight = torch.from_numpy(problem.mean)
+            answer = policy.rebalance_experts(weight, problem.slots, 1, 1, problem.gpus)
+            return problem.assignment(answer.numpy().astype(np.int32)), ""
 
-    return {"vLLM default": plain}
+        return solve
+
+    return {name: solver(policy) for name, policy in found.items()}
 
 
 def _torch() -> bool:

@@ -4,6 +4,9 @@
 its own loads: eight published DeepSeek-V3 workloads where ``../shared/data/expert_loads`` exists, and synthetic ones.
 With an engine's wheel (or the folder it was unpacked to) its own policies run too, which needs torch.
 
+``--between-batches`` compares what an engine's balancer calls with vLLM's policies alone, call by call in turn, over
+more shapes.
+
 ``--held-out`` makes one placement for several of the eight workloads and scores it on those left out: each workload
 alone, each with its near-duplicates, and all prefill or all decode. For CPU times set ``OMP_NUM_THREADS=1``.
 """
@@ -18,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from engine_policies import sglang_policies, vllm_policy
+from engine_policies import sglang_policies, vllm_policies
 
 from cost.experts.loads import read_loads
 from cost.experts.quota import fill_quota
@@ -45,6 +48,16 @@ CASES = ((72, 32, 1), (32, 32, 4), (144, 32, 2), (288, 320, 4), (288, 32, 4))  #
 SGLANG = "SGLang deepseek"
 SIZES = ((72, 4), (32, 9), (144, 2))  # GPUs, slots of each, for several loads
 ALIKE = 0.15  # root mean square of the difference of two loads, as part of the mean load
+SHAPES = (
+    (58, 256, 72, 4),
+    (58, 256, 32, 9),
+    (58, 256, 144, 2),
+    (61, 384, 72, 6),
+    (48, 128, 72, 2),
+    (48, 128, 72, 3),
+)
+"""Layers, experts, GPUs and slots of each, between batches."""
+TURNS = 15
 SYNTHETIC = ("lognormal:0.63", "zipf:1", "lognormal:1.5")
 
 Answer = tuple["Assignment | None", "str | float"]  # and why there is none, or the proven gap
@@ -60,6 +73,9 @@ def main() -> None:
     parser.add_argument("--sglang", type=Path, help="SGLang's wheel or the folder it was unpacked to")
     parser.add_argument("--vllm", type=Path, help="vLLM's wheel or the folder it was unpacked to")
     parser.add_argument("--sets", nargs="*", help="which loads: real, or as --loads of rackplan takes them")
+    parser.add_argument(
+        "--between-batches", action="store_true", help="the fast path against vLLM's policies"
+    )
     parser.add_argument("--held-out", action="store_true", help="one placement for several workloads")
     options = parser.parse_args()
     print(f"Python {platform.python_version()}, NumPy {np.__version__}, {platform.machine()}")
@@ -70,10 +86,13 @@ def main() -> None:
     if options.sglang is not None:
         extra |= sglang_policies(options.sglang)
     if options.vllm is not None:
-        extra |= vllm_policy(options.vllm)
+        extra |= vllm_policies(options.vllm)
     real = sorted(REAL.glob("*.npy"))
     sets = {"real": [str(path) for path in real]} if real else {}
     sets |= {text: [text] for text in SYNTHETIC}
+    if options.between_batches:
+        print_between_batches(extra)
+        return
     for name in options.sets or sets:
         texts = sets.get(name, [name])
         loads = read_loads(texts, Wanted(tuple(range(3, 61)), 61, EXPERTS), seed=options.seed)
@@ -137,6 +156,44 @@ def row(label: str, solve: Callable[[Problem], Answer], problems: list[Problem])
     gaps = [note for _, note in answers if isinstance(note, float)]
     gap = f"{np.mean(gaps):.2%}" if gaps else ""
     return f"| {label} | {values.mean():.4f} | {values.min():.4f} | {gap} | {seconds:.3f} |", float(seconds)
+
+
+def print_between_batches(rivals: dict[str, Callable[[Problem], Answer]]) -> None:
+    """Print one table: balancedness, and the smallest CPU time of some calls of each in turn, in milliseconds."""
+    names = ["rackplan, fast", *rivals]
+    print(
+        "\n| | " + " | ".join(f"{name} | ms" for name in names) + " |\n" + "|---" * (1 + 2 * len(names)) + "|"
+    )
+    for layers, experts, gpus, slots in SHAPES:
+        rng = np.random.default_rng(0)
+        ranks = rng.permuted(np.tile(np.arange(1.0, experts + 1), (layers, 1)), axis=1)
+        sets = {"log-normal": [rng.lognormal(0, 0.7, (layers, experts))]}
+        sets |= {f"zipf {s:g}": [ranks**-s] for s in (1.0, 0.5)}
+        if experts == EXPERTS and layers == LAYERS:
+            sets = {"real": [np.load(path) for path in sorted(REAL.glob("*.npy"))]} | sets
+        for name, loads in sets.items():
+            problems = [make_problem(tokens, np.full(gpus, slots)) for tokens in loads]
+            if problems:
+                cells = " | ".join(in_turn(problems, rivals))
+                print(f"| {name}, {layers} x {experts}, {gpus} x {slots} | {cells} |", flush=True)
+
+
+def in_turn(problems: list[Problem], rivals: dict[str, Callable[[Problem], Answer]]) -> list[str]:
+    """Solve all problems with each policy in turn, some times; return balancedness and milliseconds of each."""
+    policies = [lambda problem: (place(problem, exact=False).assignment, ""), *rivals.values()]
+    least, value = np.full((len(policies), len(problems)), np.inf), np.zeros((len(policies), len(problems)))
+    for _ in range(TURNS):
+        for j, problem in enumerate(problems):
+            for i, policy in enumerate(policies):
+                begin = time.process_time()
+                answer, _ = policy(problem)
+                least[i, j] = min(least[i, j], time.process_time() - begin)
+                value[i, j] = np.nan if answer is None else answer.balancedness(problem.mean).mean()
+    return [
+        text
+        for ms, balance in zip(1e3 * least.mean(axis=1), value.mean(axis=1), strict=True)
+        for text in (f"{balance:.4f}", f"{ms:.1f}")
+    ]
 
 
 def print_held_out(time_limit_s: float, seed: int) -> None:

@@ -53,8 +53,8 @@ def solve(
     that. A ``budget`` without seconds (or none) runs the fast path alone, which looks at each layer by itself. Every
     layer is at least as balanced as in each EPLB baseline (of several loads: planned on their mean, all by votes),
     except where that one puts two copies in one failure domain and wins by it (the log names such layers), and where
-    0.0015 of the mean load are left at most (without ``exact``: it wins by 0.005 at most). Copies are spread over failure domains as
-    :func:`placement.experts.problem.most_in_domain` says. Over several loads the search minimises a smooth stand-in,
+    0.0015 of the mean load are left at most (without ``exact``: where it wins by 0.005 at most). Copies are spread over
+    failure domains as :func:`placement.experts.problem.most_in_domain` says. Over several loads the search minimises a smooth stand-in,
     which holds better on loads not seen, and listens to :attr:`Problem.searched`; the order of loads changes
     nothing, and equal ones are one. Fixed copies beside quota slots are placed for an even split: the better they
     bear loads by themselves, the fewer copies are fetched.

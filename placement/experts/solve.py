@@ -27,6 +27,7 @@ from placement.experts.soft_max import STEPS, anneal, descend, step_cells
 EASY_S, HARD_S = 1.0, 10.0
 """Seconds' worth of search where none are asked for: with a small gap after the fast path, and with a wide one."""
 
+_BEHIND = 0.01  # of a baseline, at most, between batches: to make one takes as long as all the rest
 _COUNT_SHARE = 0.85  # of the time limit: where the fold is exact, counts are all there is to find
 _COUNT_COST = 0.4, 2e-5  # units for a step of count search, and for each copy in its layers
 _ANNEAL_COST = 0.15, 3.5e-7  # units for a step of annealing, and for each number that it writes
@@ -53,11 +54,11 @@ def solve(
     that. A ``budget`` without seconds (or none) runs the fast path alone, which looks at each layer by itself. Every
     layer is at least as balanced as in each EPLB baseline (of several loads: planned on their mean, all by votes),
     except where that one puts two copies in one failure domain and wins by it (the log names such layers), and where
-    0.0015 of the mean load are left at most (without ``exact``: where it wins by 0.005 at most). Copies are spread over
-    failure domains as :func:`placement.experts.problem.most_in_domain` says. Over several loads the search minimises a smooth stand-in,
-    which holds better on loads not seen, and listens to :attr:`Problem.searched`; the order of loads changes
-    nothing, and equal ones are one. Fixed copies beside quota slots are placed for an even split: the better they
-    bear loads by themselves, the fewer copies are fetched.
+    0.0015 of the mean load are left at most (without ``exact``: where it wins by 0.01 at most). Copies are spread
+    over failure domains as :func:`placement.experts.problem.most_in_domain` says. Over several loads the search
+    minimises a smooth stand-in, which holds better on loads not seen, and listens to :attr:`Problem.searched`; the
+    order of loads changes nothing, and equal ones are one. Fixed copies beside quota slots are placed for an even
+    split: the better they bear loads by themselves, the fewer copies are fetched.
 
     Parameters
     ----------
@@ -97,12 +98,12 @@ def solve(
     result = partial(checked_result, problem, baselines=rivals, search=search.why)
     if fitted is None:  # interrupted
         return result(found, log=tuple(search.log), interrupted=True)
-    near = NEAR if exact else WIDE
+    near = NEAR if exact else _BEHIND
     least = 1.0 + near if search.bound is None else np.maximum(1.0 + near, search.bound * (1 + EQUAL))
     if not (search.done and problem.split == "even"):
         value = search.load if problem.split == "even" else None
         value = ordered.evaluate(fitted) if value is None else value
-        _not_behind(ordered, fitted, value, least, rivals, search.log, nodes, EQUAL if exact else WIDE)
+        _not_behind(ordered, fitted, value, least, rivals, search.log, nodes, EQUAL if exact else _BEHIND)
     bound = None
     if small:
         bound = lower_bound(judge.without_spread())

@@ -29,7 +29,7 @@ _DONORS = (
     4  # experts tried that lose a copy, those whose copies then are smallest; some more where none helps
 )
 _MORE = 2
-_SLOTS_A_STEP = 28  # an exchange of a copy in each layer for so many slots, on the fast path
+_STEPS_A_SPARE = 0.375  # exchanges of a copy in each layer for each spare one, on the fast path
 _LEAST_GAIN = 1e-6
 _FEW = 2  # spare copies are few up to a half of the experts
 _WIDER = 4  # steps, of which the last looks at more exchanges where fewer brought nothing
@@ -273,7 +273,7 @@ def fold_counts(problem: Problem, copies: Ints, enough: Floats) -> tuple[Ints, F
     search = _Exchanges(problem, best)
     if search.all_fit and not problem.seconds_first:
         search.start(rows)
-    for turn in range(1 + problem.slots // _SLOTS_A_STEP):
+    for turn in range(max(_WIDER, int(_STEPS_A_SPARE * (problem.slots - problem.experts)))):
         search.step(rows, int(turn % _WIDER == _WIDER - 1))
         rows = rows[(search.stuck[rows] < _TRIES) & (search.peak[rows] > enough[rows])]
         if not rows.size:

@@ -10,7 +10,7 @@ from pathlib import Path
 from topology.base.errors import InputError
 from topology.base.reading import shown
 from topology.base.values import plain
-from topology.build import GPUS, build_cluster
+from topology.build import MAX_GPUS, build_cluster
 from topology.catalog import find_scale_out, load_domain, load_scale_out
 from topology.catalog.shapes import load_shapes, shape_of, shaped
 from topology.catalog.spelled import counted, system_called, systems_meant, taken_as
@@ -147,8 +147,8 @@ def _sized(text: str, domain: DomainSpec, count: str) -> ClusterSpec:
     if not counted or (int(count) == 0 and not torus):
         raise InputError(f"{where}: expected a number of GPUs after @, like {name}@{domain.gpus}.")
     gpus = int(count)
-    if gpus > GPUS:
-        raise InputError(f"{where}: at most {GPUS:,} GPUs are supported.")
+    if gpus > MAX_GPUS:
+        raise InputError(f"{where}: at most {MAX_GPUS:,} GPUs are supported.")
     if torus and (gpus == 0 or gpus % domain.gpus):
         raise InputError(
             f"{where}: {name} is available in whole tori of {domain.gpus} GPUs; use a multiple of {domain.gpus}."

@@ -11,7 +11,7 @@ from topology.base.errors import InputError, input_name
 from topology.base.figures import Evidence, Figure
 from topology.base.names import natural
 from topology.base.units import format_quantity, plural
-from topology.build import GPUS
+from topology.build import MAX_GPUS
 from topology.catalog import systems_of
 from topology.cluster import ClusterSpec
 from topology.files.plausible import check_raw_links
@@ -104,10 +104,10 @@ def complete(found: Sequence[Found], options: ImportOptions) -> Imported:
 def _add_hosts(draft: Draft, place: str, nodes: Mapping[str, NodeFound], fabric: FabricFound | None) -> None:
     """Add hosts by their domains, and put them in racks."""
     gpus = sum(node.gpu_count for node in nodes.values())
-    if gpus > GPUS:
+    if gpus > MAX_GPUS:
         raise InputError(
-            f"{place}: {plural(len(nodes), 'host')} with {gpus:,} GPUs; at most {GPUS:,} are imported. Name those "
-            f"that have GPUs with {input_name('hosts')}, or write the cluster as a YAML of parts."
+            f"{place}: {plural(len(nodes), 'host')} with {gpus:,} GPUs; at most {MAX_GPUS:,} are imported. Name "
+            f"those that have GPUs with {input_name('hosts')}, or write the cluster as a YAML of parts."
         )
     domains = {host: [host] for host in nodes}
     if fabric is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from topology.base.errors import InputError
-from topology.base.values import MOST
+from topology.base.values import MAX_COUNT
 from topology.importers.answers import Answers
 from topology.spec import FabricSpec, RawLink, RawNode, RawTopology
 
@@ -59,8 +59,10 @@ class Draft:
     def raw(self) -> RawTopology:
         """The graph; rejected if a rate implies more links between two parts than supported."""
         for (a, b), (_, count) in self.links.items():
-            if count > MOST:
-                raise InputError(f"{a} and {b} are connected by {count:.3g} links; the maximum is {MOST:,}.")
+            if count > MAX_COUNT:
+                raise InputError(
+                    f"{a} and {b} are connected by {count:.3g} links; the maximum is {MAX_COUNT:,}."
+                )
         links = (RawLink(between=pair, fabric=fabric, count=n) for pair, (fabric, n) in self.links.items())
         return RawTopology(nodes=tuple(self.nodes.values()), links=tuple(links))
 

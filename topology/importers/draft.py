@@ -42,9 +42,9 @@ class Draft:
     def link(self, a: str, b: str, fabric: FabricSpec, count: int = 1) -> None:
         """Add links of a fabric; where links of another rate join the two already, those stay."""
         pair = (a, b) if (a, b) in self.links or (b, a) not in self.links else (b, a)
-        old, before = self.links.get(pair, (fabric, 0))
+        old, earlier = self.links.get(pair, (fabric, 0))
         if (old.name, *rate_of(old)) == (fabric.name, *rate_of(fabric)):
-            self.links[pair] = (old, count + before)
+            self.links[pair] = (old, count + earlier)
 
     @property
     def domains(self) -> dict[str, dict[str, list[RawNode]]]:

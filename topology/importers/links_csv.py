@@ -35,13 +35,10 @@ _DEVICES = {"s": "switch", "nic": "nic", "pcie": "pcie", "socket": "host"}
 _DEVICE = re.compile(rf"({'|'.join(_DEVICES)})\d{{0,9}}")
 
 
-def _header(text: str) -> list[str]:
-    return [cell.strip() for cell in text.lstrip().partition("\n")[0].split(",")]
-
-
 def looks_like_links_csv(text: str) -> bool:
     """Whether the first line of a text names the columns."""
-    return set(_NEEDED) <= set(_header(text))
+    header = text.lstrip().partition("\n")[0].split(",")
+    return set(_NEEDED) <= {cell.strip() for cell in header}
 
 
 def parse_links_csv(source: Source) -> GraphFound:

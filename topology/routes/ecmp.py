@@ -195,18 +195,15 @@ class Ecmp:
         row = self._c.sender_row
 
         def of(local: Ints, size: int) -> Any:
-            return members(self._labels(local, size), len(self._places) * size)
+            local_class = local[self._place]  # of each GPU of the cluster, -1 for those of no copy
+            known = (self._copy >= 0) & (local_class >= 0)
+            return members(np.where(known, self._copy * size + local_class, -1), len(self._places) * size)
 
         senders, nodes, rows = len(self._c.senders), len(self._c.to_node), int(row.max(initial=-1)) + 1
         ranks = of(self._c.target_rank, nodes)
         hung = of(np.where(self._c.lone, self._c.target_rank, -1), nodes)
         receivers = of(self._c.target_class, len(self._c.receivers))
         return (of(self._c.source_class, senders), ranks), (of(row[self._c.source], rows), receivers), hung
-
-    def _labels(self, local: Ints, size: int) -> Ints:
-        """Return the class of each GPU of the cluster among those of all copies, -1 for others."""
-        local_class = local[self._place]
-        return np.where((self._copy >= 0) & (local_class >= 0), self._copy * size + local_class, -1)
 
     def _to_nodes(self, sums: _Sums, ranks: Ints) -> Floats:
         """Return the bytes ``[sending classes, nodes, copies]`` to some of the nodes that receive."""

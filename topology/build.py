@@ -17,10 +17,10 @@ from topology.scale_out import check_fabric, lay_fabric
 from topology.spec import Fault, RawTopology
 from topology.wiring import Ints, Laying, Wiring, connected_parts
 
-_MOST_NAMED = 4
+_MAX_NAMED = 4  # in a message
 
 
-GPUS = 131_072
+MAX_GPUS = 131_072
 """Of a cluster, however it is described: its links alone take 0.8 GB."""
 
 
@@ -37,10 +37,10 @@ def build_cluster(spec: ClusterSpec) -> Cluster:
     gpus = _gpu_table(spec)
     broken = _broken_gpus(spec.faults, [gpu.id for gpu in gpus] if spec.faults else [])
     broken -= spec.slow_gpus.keys()
-    left = tuple(gpu for gpu in gpus if gpu.id not in broken) if broken else gpus
-    if broken and not left:
+    working = tuple(gpu for gpu in gpus if gpu.id not in broken) if broken else gpus
+    if broken and not working:
         raise InputError(f"broken: all {len(gpus)} GPUs are broken, so none remain to plan for.")
-    cluster = Cluster(spec, left, partial(lay_cluster, spec, gpus))
+    cluster = Cluster(spec, working, partial(lay_cluster, spec, gpus))
     if any(fault.link for fault in spec.faults):
         _refuse_cut_off(cluster)
     return cluster
@@ -69,11 +69,11 @@ def rebuilt(cluster: Cluster, spec: ClusterSpec) -> Cluster:
     InputError, InfeasibleError
         As :func:`build_cluster`.
     """
-    whole = build_cluster(spec)
-    return ClusterView(whole, cluster.ids, cluster.name) if isinstance(cluster, ClusterView) else whole
+    changed = build_cluster(spec)
+    return ClusterView(changed, cluster.ids, cluster.name) if isinstance(cluster, ClusterView) else changed
 
 
-def check_cluster(spec: ClusterSpec, where: str, most: int = GPUS) -> ClusterSpec:
+def check_cluster(spec: ClusterSpec, where: str, limit: int = MAX_GPUS) -> ClusterSpec:
     """Return ``spec`` if it is a cluster that can be built.
 
     Raises
@@ -84,8 +84,8 @@ def check_cluster(spec: ClusterSpec, where: str, most: int = GPUS) -> ClusterSpe
     """
     if not spec.domains:
         raise InputError(f"{where}: has no domains.")
-    if spec.gpus > most:
-        raise InputError(f"{where}: {spec.gpus:,} GPUs; at most {most:,} are supported.")
+    if spec.gpus > limit:
+        raise InputError(f"{where}: {spec.gpus:,} GPUs; at most {limit:,} are supported.")
     if len(spec.domains) > 1 and spec.scale_out is None:
         raise InputError(f"{where}: has {len(spec.domains)} domains but no `fabric` between them.")
     check_fabric(spec, f"{where}: fabric")
@@ -150,41 +150,41 @@ def lay_cluster(spec: ClusterSpec, gpus: Sequence[Gpu]) -> Wiring:
     if spec.raw is not None:
         wiring = laid_raw(spec.raw)[1]
     else:
-        whole, places, first = Laying(0), [], 0
+        target, places, start = Laying(0), [], 0
         coordinates: list[tuple[int, ...] | None] = []
         for domain, run in groupby(spec.domains):
             laying, copies = domain.lay(), len(list(run))
-            some = gpus[first : first + copies * domain.gpus]
-            places.append(_repeat(whole, laying, some))
+            members = gpus[start : start + copies * domain.gpus]
+            places.append(_repeat(target, laying, members))
             coordinates += [*laying.coordinates, *[None] * len(laying.names)] * copies
-            first += len(some)
+            start += len(members)
         if (fabric := lay_fabric(spec)) is not None:
             rail, plane, pod = (fabric.numbered(key) for key in ("rail", "plane", "pod"))
-            added = whole.add(fabric.kinds, fabric.names, rail=rail, plane=plane, pod=pod)
-            whole.links_of(fabric, np.concatenate([*places, added]))
+            added = target.add(fabric.kinds, fabric.names, rail=rail, plane=plane, pod=pod)
+            target.links_of(fabric, np.concatenate([*places, added]))
             coordinates += [None] * len(added)
-        wiring = Wiring.of(whole, coordinates)
+        wiring = Wiring.of(target, coordinates)
     return _with_faults(wiring, spec.faults) if spec.faults else wiring
 
 
-def _repeat(whole: Laying, laying: Laying, gpus: Sequence[Gpu]) -> Ints:
+def _repeat(target: Laying, laying: Laying, gpus: Sequence[Gpu]) -> Ints:
     """Add equal domains of some GPUs one after the other, laid as ``laying``; return the nodes of the GPUs."""
     size, chips = laying.gpus, len(laying.names)
-    copies, first = len(gpus) // size, len(whole.names)
+    copies, base = len(gpus) // size, len(target.names)
     names: list[str] = []
     hosts: list[str | None] = []
     racks: list[str | None] = []
     for start in range(0, len(gpus), size):
-        own = gpus[start : start + size]
-        prefix = f"d{own[0].domain}."
-        names += [gpu.id for gpu in own]
+        members = gpus[start : start + size]
+        prefix = f"d{members[0].domain}."
+        names += [gpu.id for gpu in members]
         names += [prefix + name for name in laying.names]
-        hosts += [gpu.node for gpu in own]
+        hosts += [gpu.node for gpu in members]
         hosts += [name if name is None else prefix + name for name in laying.node]
-        racks += [gpu.rack for gpu in own]
+        racks += [gpu.rack for gpu in members]
         racks += laying.rack
     rails = [gpu.rail for gpu in gpus[:size]]
-    whole.add(
+    target.add(
         (["gpu"] * size + laying.kinds) * copies,
         names,
         hosts,
@@ -193,8 +193,8 @@ def _repeat(whole: Laying, laying: Laying, gpus: Sequence[Gpu]) -> Ints:
         rail=np.tile([*rails, *laying.numbered("rail")], copies),
         plane=np.tile([*[-1] * size, *laying.numbered("plane")], copies),
     )
-    places = first + np.arange(len(names)).reshape(copies, size + chips)
-    whole.links_of(laying, places)
+    places = base + np.arange(len(names)).reshape(copies, size + chips)
+    target.links_of(laying, places)
     return places[:, :size].reshape(-1)
 
 
@@ -206,19 +206,21 @@ def _with_faults(wiring: Wiring, faults: Sequence[Fault]) -> Wiring:
     moved = [fault for fault in faults if fault.cabled_to is not None]
     if moved:
         wiring = _recabled(wiring, moved)
-    cut = [(one.link, one.factor) for one in faults if one.link is not None and one.cabled_to is None]
-    found = _links_between(wiring, [ends for ends, _ in cut])
+    cut = [
+        (fault.link, fault.factor) for fault in faults if fault.link is not None and fault.cabled_to is None
+    ]
+    links = _links_between(wiring, [ends for ends, _ in cut])
     lost: dict[str, float] = {}
     health, rates = wiring.health.copy(), wiring.bytes_per_s
-    for ((a, b), factor), link in zip(cut, found, strict=True):
+    for ((a, b), factor), link in zip(cut, links, strict=True):
         rate = float(rates[link])
-        one, other = (int(wiring.domain[wiring.number[end]]) for end in (a, b))
-        for end in (a, b) if one >= 0 and one == other else ():
+        domain_a, domain_b = (int(wiring.domain[wiring.number[end]]) for end in (a, b))
+        for end in (a, b) if domain_a >= 0 and domain_a == domain_b else ():
             lost[end] = lost.get(end, 0.0) + rate * (1 - factor)
         if factor > 0:
             health[link] = factor
     down = [ends for ends, factor in cut if factor == 0]
-    out = [link for (_, factor), link in zip(cut, found, strict=True) if factor == 0]
+    out = [link for (_, factor), link in zip(cut, links, strict=True) if factor == 0]
     none = np.zeros(len(wiring.names), dtype=bool)
     wiring = replace(wiring, health=health).without(none, np.array(out, dtype=np.int64))
     gpus = [fault.gpu for fault in faults if fault.gpu is not None and fault.factor == 0]
@@ -227,12 +229,12 @@ def _with_faults(wiring: Wiring, faults: Sequence[Fault]) -> Wiring:
     is_gpu, rates = wiring.is_kind("gpu"), wiring.bytes_per_s
     for gpu in gpus:
         node = wiring.number[gpu]
-        for link, other in zip(wiring.links_at(node), wiring.others(node), strict=True):
-            if is_gpu[other]:
-                name = wiring.names[other]
+        for link, neighbour in zip(wiring.links_at(node), wiring.others(node), strict=True):
+            if is_gpu[neighbour]:
+                name = wiring.names[neighbour]
                 lost[name] = lost.get(name, 0.0) + float(rates[link])
-    left = wiring.without(gone, np.zeros(0, dtype=np.int64))
-    return replace(left, broken_gpus=tuple(gpus), broken_links=tuple(down), lost_bytes_per_s=lost)
+    working = wiring.without(gone, np.zeros(0, dtype=np.int64))
+    return replace(working, broken_gpus=tuple(gpus), broken_links=tuple(down), lost_bytes_per_s=lost)
 
 
 def _recabled(wiring: Wiring, faults: Sequence[Fault]) -> Wiring:
@@ -262,19 +264,19 @@ def _links_between(wiring: Wiring, pairs: Sequence[tuple[str, str]]) -> list[int
                 raise InputError(
                     f"broken: link [{a}, {b}]: no node has the id {end!r}; `rackplan draw` shows the ids."
                 )
-    found: list[int] = wiring.find(pairs).tolist()
-    if -1 in found:
-        a, b = pairs[found.index(-1)]
+    numbers: list[int] = wiring.find(pairs).tolist()
+    if -1 in numbers:
+        a, b = pairs[numbers.index(-1)]
         kinds: dict[str, list[str]] = {}
-        others = wiring.others(wiring.number[a]).tolist()
-        for other in others:
-            kinds.setdefault(wiring.kinds[other], []).append(wiring.names[other])
-        some = [name for names in kinds.values() for name in names[:2]][:6]
+        neighbours = wiring.others(wiring.number[a]).tolist()
+        for neighbour in neighbours:
+            kinds.setdefault(wiring.kinds[neighbour], []).append(wiring.names[neighbour])
+        examples = [name for names in kinds.values() for name in names[:2]][:6]
         raise InputError(
-            f"broken: link [{a}, {b}]: no link connects these two; {a} has links to {', '.join(some)} and "
-            f"{len(others) - len(some)} more."
+            f"broken: link [{a}, {b}]: no link connects these two; {a} has links to {', '.join(examples)} and "
+            f"{len(neighbours) - len(examples)} more."
         )
-    return found
+    return numbers
 
 
 def _refuse_cut_off(cluster: Cluster) -> None:
@@ -282,10 +284,10 @@ def _refuse_cut_off(cluster: Cluster) -> None:
     wiring = cluster.wiring
     part = connected_parts(wiring.a, wiring.b, len(wiring.names))
     gpus = [gpu.id for gpu in cluster.gpus]
-    found = _islands(gpus, part[[wiring.number[gpu] for gpu in gpus]])
-    if found:
+    islands = _islands(gpus, part[[wiring.number[gpu] for gpu in gpus]])
+    if islands:
         raise InfeasibleError(
-            f"{cluster.name}: the faults disconnect GPUs from the others: {found}. Mark the disconnected "
+            f"{cluster.name}: the faults disconnect GPUs from the others: {islands}. Mark the disconnected "
             "GPUs as broken or lost too, or describe each part as a separate cluster."
         )
 
@@ -303,9 +305,9 @@ def refuse_islands(
     number = {node: i for i, node in enumerate(nodes)}
     a, b = (np.array([number[link[end]] for link in links], dtype=np.int64) for end in (0, 1))
     part = connected_parts(a, b, len(number))
-    if found := _islands(gpus, part[[number[gpu] for gpu in gpus]]):
+    if islands := _islands(gpus, part[[number[gpu] for gpu in gpus]]):
         raise InputError(
-            f"{name}: its GPUs are not all connected: {found}. Add the missing links, or describe each "
+            f"{name}: its GPUs are not all connected: {islands}. Add the missing links, or describe each "
             "part as a separate cluster."
         )
 
@@ -317,10 +319,12 @@ def _islands(gpus: Sequence[str], part: Ints) -> str:
         parts.setdefault(number, []).append(gpu)
     if len(parts) <= 1:
         return ""
-    islands = sorted((sorted(members) for members in parts.values()), key=lambda own: (-len(own), own))
+    islands = sorted(
+        (sorted(members) for members in parts.values()), key=lambda island: (-len(island), island)
+    )
     words = []
-    for island in islands[:_MOST_NAMED]:
-        some = ", ".join(island[:_MOST_NAMED]) + (", ..." if len(island) > _MOST_NAMED else "")
-        words.append(f"{len(island)} GPU{'s' * (len(island) > 1)} ({some})")
-    more = f" and {len(islands) - _MOST_NAMED} more" if len(islands) > _MOST_NAMED else ""
-    return f"{len(islands)} islands, {'; '.join(words)}{more}"
+    for island in islands[:_MAX_NAMED]:
+        listed = ", ".join(island[:_MAX_NAMED]) + (", ..." if len(island) > _MAX_NAMED else "")
+        words.append(f"{len(island)} GPU{'s' * (len(island) > 1)} ({listed})")
+    suffix = f" and {len(islands) - _MAX_NAMED} more" if len(islands) > _MAX_NAMED else ""
+    return f"{len(islands)} islands, {'; '.join(words)}{suffix}"

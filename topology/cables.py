@@ -86,10 +86,11 @@ def cable_rows(cluster: Cluster, domain: int | None = None) -> list[CableRow]:
     swap = kind[wiring.a] > kind[wiring.b]
     near, far = np.where(swap, [wiring.b, wiring.a], [wiring.a, wiring.b])
     # a raw graph has fabrics that look the same
-    first = {
-        (one.name, str(one.link_bytes_per_s.value)): n for n, one in reversed([*enumerate(wiring.fabrics)])
+    number_of = {
+        (link_type.name, str(link_type.link_bytes_per_s.value)): n
+        for n, link_type in reversed([*enumerate(wiring.fabrics)])
     }
-    same = [first[one.name, str(one.link_bytes_per_s.value)] for one in wiring.fabrics]
+    same = [number_of[link_type.name, str(link_type.link_bytes_per_s.value)] for link_type in wiring.fabrics]
     fabric = np.array(same, dtype=np.int64)[wiring.fabric]
     shape = len(_UPWARDS), len(_UPWARDS), len(PLACES), max(1, len(same))
     keys = np.ravel_multi_index((kind[near], kind[far], link_places(built), fabric), shape)
@@ -97,7 +98,7 @@ def cable_rows(cluster: Cluster, domain: int | None = None) -> list[CableRow]:
         hosts = {gpu.node for gpu in built.gpus if gpu.domain == domain}
         inside = (wiring.domain == domain) | np.array([node in hosts for node in wiring.node])
         keys = np.where(inside[near] | inside[far], keys, -1)
-    uncounted = {one.fabric.name for one in spec.domains if one.links_bundled}
+    uncounted = {part.fabric.name for part in spec.domains if part.links_bundled}
     out = spec.scale_out
     words = {"gpu": spec.noun} | KIND_WORDS
     words["spine"] = out.spine if isinstance(out, CabledFabric) else "spine"
@@ -145,12 +146,12 @@ def cables_csv(cluster: Cluster) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     ends = [
-        f"{end}{what}" for end in ("from", "to") for what in ("", "_count", "_ports_least", "_ports_most")
+        f"{end}{suffix}" for end in ("from", "to") for suffix in ("", "_count", "_ports_least", "_ports_most")
     ]
     writer.writerow([*ends, "links", "link_bytes_per_s", "fabric", "runs"])
     for row in cable_rows(cluster):
-        both = [(end.kind, end.count, *(end.ports or ("", ""))) for end in (row.near, row.far)]
+        cells = [(end.kind, end.count, *(end.ports or ("", ""))) for end in (row.near, row.far)]
         known = row.links is not None and not isnan(row.bytes_per_s)
         rate = f"{row.bytes_per_s:.12g}" if known else ""
-        writer.writerow([*both[0], *both[1], row.links, rate, row.fabric, row.place])
+        writer.writerow([*cells[0], *cells[1], row.links, rate, row.fabric, row.place])
     return file.getvalue()

@@ -36,12 +36,12 @@ def _domains(rows: Any, validate: Callable[[Any], Any]) -> Any:
         raise problem("must be a list of mappings.")
     counts = [row.get("count", 1) for row in rows]
     for place, count in enumerate(counts):
-        if type(count) is not int or not 1 <= count <= _MOST_DOMAINS:
+        if type(count) is not int or not 1 <= count <= _MAX_DOMAINS:
             raise problem(
-                f"[{place}]: count: {shown(count)} must be a whole number from 1 to {_MOST_DOMAINS}."
+                f"[{place}]: count: {shown(count)} must be a whole number from 1 to {_MAX_DOMAINS}."
             )
-    found = validate([{key: row[key] for key in row if key != "count"} for row in rows])
-    return tuple(domain for domain, count in zip(found, counts, strict=True) for _ in range(count))
+    domains = validate([{key: row[key] for key in row if key != "count"} for row in rows])
+    return tuple(domain for domain, count in zip(domains, counts, strict=True) for _ in range(count))
 
 
 def _rows(domains: Sequence[DomainSpec]) -> list[dict[str, Any]]:
@@ -49,7 +49,7 @@ def _rows(domains: Sequence[DomainSpec]) -> list[dict[str, Any]]:
     return [{"count": len(list(run)), **plain(domain)} for domain, run in groupby(domains)]
 
 
-_MOST_DOMAINS = 1_000_000
+_MAX_DOMAINS = 1_000_000
 Domains = Annotated[
     tuple[DomainSpec, ...],
     GetPydanticSchema(
@@ -176,10 +176,10 @@ class Cluster(Shown):
         """Return scale-up bytes/s per direction of GPU number ``gpu``: its domain's, less what is broken."""
         if self.spec.raw is not None:
             return float(self.wiring.scale_up_bytes_per_s[self.wiring.number[self.gpus[gpu].id]])
-        whole = self.domain_of(gpu).scale_up_bytes_per_s
+        rate = self.domain_of(gpu).scale_up_bytes_per_s
         if not self.spec.reshaped:
-            return whole
-        return whole - self.wiring.lost_bytes_per_s.get(self.gpus[gpu].id, 0.0)
+            return rate
+        return rate - self.wiring.lost_bytes_per_s.get(self.gpus[gpu].id, 0.0)
 
 
 class ClusterView(Cluster):
@@ -203,10 +203,10 @@ class ClusterView(Cluster):
     """
 
     def __init__(self, cluster: Cluster, gpus: Iterable[str], name: str = "") -> None:
-        whole, ids = cluster.whole, tuple(dict.fromkeys(gpus))
+        parent, ids = cluster.whole, tuple(dict.fromkeys(gpus))
         working = {gpu.id for gpu in cluster.gpus}
-        known = working | {fault.gpu for fault in whole.spec.faults if fault.gpu is not None}
-        strange = next((one for one in ids if one not in known), None)
+        known = working | {fault.gpu for fault in parent.spec.faults if fault.gpu is not None}
+        strange = next((identity for identity in ids if identity not in known), None)
         if strange is not None:
             raise InputError(
                 f"view of {cluster.name}: no GPU has the id {strange!r}; {nearest(strange, known)}"
@@ -214,8 +214,8 @@ class ClusterView(Cluster):
         chosen = working.intersection(ids)
         if not chosen:
             raise InputError(f"view of {cluster.name}: none of its {len(ids)} GPUs is working.")
-        super().__init__(whole.spec, tuple(gpu for gpu in whole.gpus if gpu.id in chosen), whole.lay)
-        for key, value in (("_whole", whole), ("_name", name or f"part of {whole.name}"), ("ids", ids)):
+        super().__init__(parent.spec, tuple(gpu for gpu in parent.gpus if gpu.id in chosen), parent.lay)
+        for key, value in (("_whole", parent), ("_name", name or f"part of {parent.name}"), ("ids", ids)):
             object.__setattr__(self, key, value)
 
     _whole: Cluster

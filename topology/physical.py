@@ -95,8 +95,8 @@ class Racks:
     @property
     def words(self) -> str:
         """Their number, and the hosts that one takes where that follows from power."""
-        each = " or ".join(map(str, sorted(set(self.hosts_each))))
-        return plural(self.count or 0, "rack") + f" (up to {each} hosts a rack)" * bool(each)
+        hosts = " or ".join(map(str, sorted(set(self.hosts_each))))
+        return plural(self.count or 0, "rack") + f" (up to {hosts} hosts a rack)" * bool(hosts)
 
 
 @dataclass(frozen=True)
@@ -122,25 +122,25 @@ class Physical:
     @property
     def optical_links(self) -> int:
         """Optical links of all fabrics that can be counted."""
-        return sum(one.optical_links for one in self.cabling if one.counted)
+        return sum(fabric.optical_links for fabric in self.cabling if fabric.counted)
 
     @property
     def transceivers(self) -> int:
         """Optical modules of all fabrics that can be counted."""
-        return sum(one.transceivers for one in self.cabling if one.counted)
+        return sum(fabric.transceivers for fabric in self.cabling if fabric.counted)
 
     @property
     def copper_links(self) -> int:
         """Copper links of all fabrics that can be counted."""
-        return sum(one.copper_links for one in self.cabling if one.counted)
+        return sum(fabric.copper_links for fabric in self.cabling if fabric.counted)
 
 
 def as_built(cluster: Cluster, *, moved: bool = False) -> Cluster:
     """Return ``cluster`` with nothing broken; if ``moved``, cables that end elsewhere than planned end there."""
     if not cluster.spec.faults:
         return cluster
-    kept = tuple(fault for fault in cluster.spec.faults if moved and fault.cabled_to is not None)
-    return build_cluster(replace(cluster.spec, faults=kept))
+    faults = tuple(fault for fault in cluster.spec.faults if moved and fault.cabled_to is not None)
+    return build_cluster(replace(cluster.spec, faults=faults))
 
 
 def physical_of_whole(cluster: Cluster) -> Physical:
@@ -190,7 +190,7 @@ def racks_of(cluster: Cluster, copies: Iterable[tuple[Gpu, int]]) -> Racks:
         alone = domain.nodes_per_rack is None and domain.nodes == 1
         hosts[domain] += count * alone
         racks += count * (not alone)
-    bases, most = ["racks of the system or file"] * bool(racks), []
+    bases, hosts_each = ["racks of the system or file"] * bool(racks), []
     for domain, count in (+hosts).items():
         share, budget = power_share(domain), rack_budget(domain)
         if count == 1:
@@ -203,13 +203,13 @@ def racks_of(cluster: Cluster, copies: Iterable[tuple[Gpu, int]]) -> Racks:
                 f"{called('settings')} {name}.node_power_w=10 kW.",
             )
         else:
-            most.append(max(1, int(budget.value / (share.value * domain.gpus) + 1e-9)))
-            racks += -(-count // most[-1])
+            hosts_each.append(max(1, int(budget.value / (share.value * domain.gpus) + 1e-9)))
+            racks += -(-count // hosts_each[-1])
             bases.append(
-                f"{plural(most[-1], 'host')} of {_name(domain)} in a rack of {format_quantity(budget.value, 'W')} "
-                f"({budget.kind.label}: {budget.source})"
+                f"{plural(hosts_each[-1], 'host')} of {_name(domain)} in a rack of "
+                f"{format_quantity(budget.value, 'W')} ({budget.kind.label}: {budget.source})"
             )
-    return Racks(racks, "; ".join(bases) or "one host", tuple(most))
+    return Racks(racks, "; ".join(bases) or "one host", tuple(hosts_each))
 
 
 def _total(spec: ClusterSpec, figure: Callable[[DomainSpec], Total]) -> Total:
@@ -246,21 +246,21 @@ def power_share(domain: DomainSpec) -> Figure | None:
 
 def _power(domain: DomainSpec) -> Total:
     """Return the power of the GPUs of one domain: the user's, their share of machines, or that of chips alone."""
-    name, own = _name(domain), domain.gpu.figures.get("power_w")
-    if own is not None and own.kind is Evidence.USER:
+    name, chip = _name(domain), domain.gpu.figures.get("power_w")
+    if chip is not None and chip.kind is Evidence.USER:
         return Total(
-            own.value * domain.gpus, f"{name}: all-in power of its GPUs as given", own.kind, "all-in"
+            chip.value * domain.gpus, f"{name}: all-in power of its GPUs as given", chip.kind, "all-in"
         )
     if published := _published(domain):
         figure, gpus, unit = published
         basis = f"{name}: IT power, the share of its GPUs in that of a full {unit}"
         return Total(figure.value * domain.gpus / gpus, basis, figure.kind, "IT")
-    if own is not None:
+    if chip is not None:
         basis = (
             f"{name}: chips alone, without hosts, switches and cooling, since no figure for a host or "
             "rack is published"
         )
-        return Total(own.value * domain.gpus, basis, own.kind, "chips alone")
+        return Total(chip.value * domain.gpus, basis, chip.kind, "chips alone")
     basis = f"{name}: no published power for {domain.gpu.name}, its host or its rack"
     return Total(None, basis, Evidence.MEASURED)
 
@@ -297,8 +297,8 @@ def _cabling(cluster: Cluster, above: int) -> tuple[Cabling, ...]:
     rows = []
     for (fabric, up), places in counts.items():
         board, copper, optical = map(round, places)
-        each = cables.get(fabric) if copper and up else None
-        total = None if each is None else copper * each
+        per_link = cables.get(fabric) if copper and up else None
+        total = None if per_link is None else copper * per_link
         per_module = shared.get(fabric, 1) if up else 1
         rows.append(Cabling(fabric, up, board, copper, optical, total, fabric not in bundled, per_module))
     return tuple(rows)
@@ -308,14 +308,14 @@ def _links_by_place(cluster: Cluster) -> dict[tuple[str, bool], list[float]]:
     """Return the links by fabric, inside a domain or not, on boards, copper and optical."""
     wiring, scale_up = cluster.wiring, _scale_up(cluster)
     kinds = wiring.fabric * 2 + scale_up
-    used, first = np.unique(kinds[wiring.in_order], return_index=True)
+    used, positions = np.unique(kinds[wiring.in_order], return_index=True)
     places = np.bincount(kinds * 3 + link_places(cluster), wiring.count, 6 * len(wiring.fabrics)).reshape(
         -1, 3
     )
     counts: dict[tuple[str, bool], list[float]] = {}
-    for kind in used[np.argsort(first)].tolist():
+    for kind in used[np.argsort(positions)].tolist():
         row = counts.setdefault((wiring.fabrics[kind // 2].name, kind % 2 == 1), [0.0, 0.0, 0.0])
-        row[:] = [had + more for had, more in zip(row, places[kind].tolist(), strict=True)]
+        row[:] = [total + count for total, count in zip(row, places[kind].tolist(), strict=True)]
     return counts
 
 
@@ -338,9 +338,9 @@ def link_places(cluster: Cluster) -> Ints:
     same_host, same_rack, hosts_beside = ((of[a] >= 0) & (of[a] == of[b]) for of in (host, rack, around))
     outside, inside, gpu = (wiring.is_kind(*kinds) for kinds in (SCALE_OUT_KINDS, INSIDE_KINDS, ("gpu",)))
     domain = wiring.domain[a]
-    copper = np.array([*(one.copper_between_racks for one in cluster.spec.domains), False])
+    copper = np.array([*(part.copper_between_racks for part in cluster.spec.domains), False])
     # where transceivers of a domain are counted its upper switches stand in racks of their own, however few its hosts
-    apart = np.array([*("links_per_transceiver" in one.figures for one in cluster.spec.domains), False])
+    apart = np.array([*("links_per_transceiver" in part.figures for part in cluster.spec.domains), False])
     rules = [
         (outside[a] | outside[b], OPTICAL),
         (same_host | inside[a] | inside[b], BOARD),
@@ -362,7 +362,7 @@ def _spans(cluster: Cluster) -> tuple[Ints, Ints]:
         {(gpu.domain, name(gpu)) for gpu in cluster.gpus} for name in (attrgetter("node"), attrgetter("rack"))
     )
     of_hosts, of_racks = (
-        np.bincount([one for one, _ in found], minlength=domains) for found in (hosts, racks)
+        np.bincount([domain for domain, _ in members], minlength=domains) for members in (hosts, racks)
     )
     return of_hosts, of_racks
 
@@ -380,8 +380,8 @@ def _closes_ring(cluster: Cluster) -> Bools:
     closes = np.zeros(len(wiring.a), dtype=bool)
     if any(blocks):
         links = np.flatnonzero(np.array([*blocks, False])[wiring.domain[wiring.a]])
-        some = [place for place in wiring.coordinate if place is not None]
-        grid = np.zeros((len(wiring.names), max(map(len, some))), dtype=np.int64)
+        coordinates = [place for place in wiring.coordinate if place is not None]
+        grid = np.zeros((len(wiring.names), max(map(len, coordinates))), dtype=np.int64)
         for node, place in enumerate(wiring.coordinate):
             if place is not None:
                 grid[node, : len(place)] = place

@@ -58,25 +58,25 @@ def check_raw(raw: RawTopology, where: str) -> None:
             raise InputError(f"{where}: node {node.id}: is a {node.kind}, so it cannot have the key `gpu`.")
     if not any(node.kind == "gpu" for node in raw.nodes):
         raise InputError(f"{where}: nodes: none has the kind gpu.")
-    seen: dict[tuple[str, str], FabricSpec] = {}
+    fabrics: dict[tuple[str, str], FabricSpec] = {}
     for link in raw.links:
-        _check_link(link, ids, seen, where)
+        _check_link(link, ids, fabrics, where)
 
 
 def _check_link(
-    link: RawLink, ids: Counter[str], seen: dict[tuple[str, str], FabricSpec], where: str
+    link: RawLink, ids: Counter[str], fabrics: dict[tuple[str, str], FabricSpec], where: str
 ) -> None:
-    """Check one link; ``seen`` are those before it."""
+    """Check one link; ``fabrics`` are those before it."""
     a, b = link.between
     for end in (a, b):
         if end not in ids:
             raise InputError(f"{where}: link [{a}, {b}]: no node has the id {end!r}.")
     if a == b:
         raise InputError(f"{where}: link [{a}, {b}]: joins a node to itself.")
-    other = seen.setdefault((a, b) if a < b else (b, a), link.fabric)
-    if other is not link.fabric and other != link.fabric:
+    earlier = fabrics.setdefault((a, b) if a < b else (b, a), link.fabric)
+    if earlier is not link.fabric and earlier != link.fabric:
         raise InputError(
-            f"{where}: link [{a}, {b}]: two links of different fabric or rate join these nodes ({other.name}, "
+            f"{where}: link [{a}, {b}]: two links of different fabric or rate join these nodes ({earlier.name}, "
             f"{link.fabric.name}); merge them into one link with the total rate, or put a switch between."
         )
 
@@ -131,8 +131,8 @@ def _components(raw: RawTopology) -> dict[str, str]:
     labels = {}
     for group in groups.values():
         names = {node.domain for node in group if node.domain}
-        first = next((node for node in group if node.kind == "gpu"), group[0])
-        label = names.pop() if len(names) == 1 else first.id
+        first_gpu = next((node for node in group if node.kind == "gpu"), group[0])
+        label = names.pop() if len(names) == 1 else first_gpu.id
         labels.update({node.id: label for node in group})
     return labels
 
@@ -181,8 +181,8 @@ def _fabric(gpus: Sequence[int], raw: RawTopology, wiring: Wiring) -> FabricSpec
     for gpu in gpus:
         links = wiring.links_at(gpu)
         ends = wiring.scale_up_ends[links]
-        own = np.where(wiring.a[links] == gpu, ends[:, 0], ends[:, 1])
-        used.update(wiring.fabric[links[own] if own.any() else links].tolist())
+        scale_up = np.where(wiring.a[links] == gpu, ends[:, 0], ends[:, 1])
+        used.update(wiring.fabric[links[scale_up] if scale_up.any() else links].tolist())
     if not used:
         unknown = Figure(UNPUBLISHED, "byte/s", Evidence.USER, "a GPU without links")
         return FabricSpec("none", "none", unknown, Figure(UNPUBLISHED, "s", Evidence.USER, unknown.source))
@@ -209,8 +209,8 @@ def raw_scale_out(raw: RawTopology, wiring: Wiring) -> RawFabric | None:
     link = np.tile(np.arange(len(wiring.a)), 2)
     # a host's own domains are those of its GPUs
     width = int(domain.max(initial=0)) + 2
-    own = np.unique(part[gpu] * width + domain[gpu])
-    out = (part[tail] >= 0) & (part[head] != part[tail]) & ~np.isin(part[tail] * width + domain[head], own)
+    inside = np.unique(part[gpu] * width + domain[gpu])
+    out = (part[tail] >= 0) & (part[head] != part[tail]) & ~np.isin(part[tail] * width + domain[head], inside)
     parts = int(part.max(initial=-1)) + 1
     gpus = np.bincount(part[gpu], minlength=parts)
     rate = np.bincount(part[tail[out]], wiring.bytes_per_s[link[out]], parts)
@@ -232,9 +232,11 @@ def _hosts(wiring: Wiring) -> Ints:
     kinds = np.unique(np.array(wiring.kinds), return_inverse=True)[1].reshape(-1)
     a, b = wiring.a, wiring.b
     joined = inside[a] & inside[b] & ((kinds[a] != kinds[b]) | (hub[a] & hub[b]))
-    first: dict[str, int] = {}
+    node_of: dict[str, int] = {}
     named = [
-        (i, first.setdefault(name, i)) for i, name in enumerate(wiring.node) if name is not None and inside[i]
+        (i, node_of.setdefault(name, i))
+        for i, name in enumerate(wiring.node)
+        if name is not None and inside[i]
     ]
     tail, head = np.array(named, dtype=np.int64).reshape(-1, 2).T
     ends = np.append(a[joined], tail), np.append(b[joined], head)
@@ -247,7 +249,7 @@ def _oversubscription(wiring: Wiring, tail: Ints, head: Ints, link: Ints) -> flo
     leaf, above = wiring.is_kind("leaf"), wiring.is_kind("spine", "core", "router")
     rate, nodes = wiring.bytes_per_s[link], len(leaf)
     up, below = leaf[tail] & above[head], leaf[tail] & ~above[head] & ~leaf[head]
-    ups, downs = (np.bincount(tail[some], rate[some], nodes) for some in (up, below))
+    ups, downs = (np.bincount(tail[chosen], rate[chosen], nodes) for chosen in (up, below))
     return float(np.max(downs[ups > 0] / ups[ups > 0], initial=1.0))
 
 
@@ -262,23 +264,28 @@ def _lay(raw: RawTopology, gpus: Sequence[Gpu]) -> Wiring:
         domain=[gpu.domain for gpu in gpus],
         rail=[gpu.rail for gpu in gpus],
     )
-    domains, others = _domains_of(raw, gpus), [node for node in raw.nodes if node.kind != "gpu"]
+    domains, devices = _domains_of(raw, gpus), [node for node in raw.nodes if node.kind != "gpu"]
     laying.add(
-        [node.kind for node in others],
-        [node.id for node in others],
-        [node.node for node in others],
-        [node.rack for node in others],
-        domain=[domains.get(node.id, -1) for node in others],
-        rail=[-1 if node.rail is None else node.rail for node in others],
+        [node.kind for node in devices],
+        [node.id for node in devices],
+        [node.node for node in devices],
+        [node.rack for node in devices],
+        domain=[domains.get(node.id, -1) for node in devices],
+        rail=[-1 if node.rail is None else node.rail for node in devices],
     )
     number = {name: i for i, name in enumerate(laying.names)}
     a, b = (np.array([number[link.between[end]] for link in raw.links], dtype=np.int64) for end in (0, 1))
     pairs = np.minimum(a, b) * len(number) + np.maximum(a, b)
-    _, first, pair = np.unique(pairs, return_index=True, return_inverse=True)
-    counts = np.bincount(pair, [link.count for link in raw.links], len(first))
-    order = np.argsort(first)
-    first = first[order]
-    laying.link([raw.links[link].fabric for link in first.tolist()], a[first], b[first], counts[order])
+    _, first_links, pair = np.unique(pairs, return_index=True, return_inverse=True)
+    counts = np.bincount(pair, [link.count for link in raw.links], len(first_links))
+    order = np.argsort(first_links)
+    first_links = first_links[order]
+    laying.link(
+        [raw.links[link].fabric for link in first_links.tolist()],
+        a[first_links],
+        b[first_links],
+        counts[order],
+    )
     return Wiring.of(laying, [None] * len(laying.names))
 
 
@@ -287,18 +294,18 @@ def _domains_of(raw: RawTopology, gpus: Sequence[Gpu]) -> dict[str, int]:
     of_gpu = {gpu.id: gpu.domain for gpu in gpus}
     named = {node.domain: of_gpu[node.id] for node in raw.nodes if node.kind == "gpu" and node.domain}
     switches = {node.id: node.domain for node in raw.nodes if node.kind == "switch"}
-    found = {chip: named[name] for chip, name in switches.items() if name in named}
+    domain_of = {chip: named[name] for chip, name in switches.items() if name in named}
     # a switch above switches has the domain of those below it, so go on until nothing is new
     above: dict[str, list[tuple[int, str]]] = {}
     new: dict[str, int] = {}
     for place, link in enumerate(raw.links):
-        for chip, other in (link.between, link.between[::-1]):
-            if chip in switches and chip not in found:
-                above.setdefault(other, []).append((place, chip))
-                if other in of_gpu or other in found:
-                    new[chip] = of_gpu.get(other, found.get(other, -1))
+        for chip, neighbour in (link.between, link.between[::-1]):
+            if chip in switches and chip not in domain_of:
+                above.setdefault(neighbour, []).append((place, chip))
+                if neighbour in of_gpu or neighbour in domain_of:
+                    new[chip] = of_gpu.get(neighbour, domain_of.get(neighbour, -1))
     while new:
-        found.update(new)
+        domain_of.update(new)
         next_up = sorted((place, chip, below) for below in new for place, chip in above.get(below, ()))
-        new = {chip: found[below] for _, chip, below in next_up if chip not in found}
-    return found
+        new = {chip: domain_of[below] for _, chip, below in next_up if chip not in domain_of}
+    return domain_of

@@ -40,17 +40,17 @@ def lay_fabric(spec: ClusterSpec) -> Laying | None:
     out = spec.scale_out
     if not isinstance(out, CabledFabric) or len(spec.domains) == 1:
         return None
-    one = out.lay(Hosts(spec.domains))
+    laying = out.lay(Hosts(spec.domains))
     if out.planes == 1:
-        return one
-    whole = Laying(one.gpus)
+        return laying
+    planes = Laying(laying.gpus)
     for plane in range(out.planes):
         # f.p0.l1 of the fabric is f0.p0.l1 and f1.p0.l1 of its planes
-        names = [f"f{plane}{name[1:]}" for name in one.names]
-        rail, spine, pod = (one.numbered(key) for key in ("rail", "plane", "pod"))
-        added = whole.add(one.kinds, names, rail=rail, plane=spine, pod=pod)
-        whole.links_of(one, np.concatenate([np.arange(one.gpus), added]))
-    return whole
+        names = [f"f{plane}{name[1:]}" for name in laying.names]
+        rail, spine, pod = (laying.numbered(key) for key in ("rail", "plane", "pod"))
+        added = planes.add(laying.kinds, names, rail=rail, plane=spine, pod=pod)
+        planes.links_of(laying, np.concatenate([np.arange(laying.gpus), added]))
+    return planes
 
 
 def leaf_uplinks(cluster: Cluster) -> int:
@@ -66,8 +66,8 @@ def switches_above(cluster: Cluster) -> Above:
     out, leaves = cluster.spec.scale_out, int(cluster.wiring.is_kind("leaf").sum())
     if not isinstance(out, CabledFabric) or not leaves:
         return Above()
-    each = out.above(leaves // out.planes, leaf_uplinks(cluster) // out.planes)
-    return Above({kind: count * out.planes for kind, count in each.more.items()}, each.links * out.planes)
+    above = out.above(leaves // out.planes, leaf_uplinks(cluster) // out.planes)
+    return Above({kind: count * out.planes for kind, count in above.more.items()}, above.links * out.planes)
 
 
 def leaves_and_pods(spec: ClusterSpec, gpus: Sequence[Gpu]) -> tuple[list[int], list[int]]:
@@ -77,9 +77,9 @@ def leaves_and_pods(spec: ClusterSpec, gpus: Sequence[Gpu]) -> tuple[list[int], 
     """
     out = spec.scale_out
     if not isinstance(out, CabledFabric):
-        own = [gpu.domain for gpu in gpus]
-        return own, own
+        domains = [gpu.domain for gpu in gpus]
+        return domains, domains
     names = (f"d{index}.n{host}" for index, domain in enumerate(spec.domains) for host in range(domain.nodes))
     number = {name: place for place, name in enumerate(names)}
-    mine, hosts = [number[gpu.node] for gpu in gpus], Hosts(spec.domains)
-    return out.leaves(hosts)[mine].tolist(), out.pods(hosts)[mine].tolist()
+    places, hosts = [number[gpu.node] for gpu in gpus], Hosts(spec.domains)
+    return out.leaves(hosts)[places].tolist(), out.pods(hosts)[places].tolist()

@@ -198,13 +198,13 @@ def _looked_up(rows: Any, key: str, part: str, table: Sequence[object]) -> list[
     """Return rows with what a number in them stands for in its place."""
     if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
         raise problem(f"{key}: must be a list of mappings.")
-    found = []
+    filled = []
     for place, row in enumerate(rows):
         number = row.get(part)
         if number is not None and (type(number) is not int or not 0 <= number < len(table)):
             raise problem(f"{key}[{place}]: {part}: {shown(number)} must be a number below {len(table)}.")
-        found.append(row if number is None else {**row, part: table[number]})
-    return found
+        filled.append(row if number is None else {**row, part: table[number]})
+    return filled
 
 
 @spec
@@ -231,7 +231,7 @@ class RawTopology(Spec):
     def _plain(self) -> dict[str, Any]:
         gpus = list(dict.fromkeys(node.gpu for node in self.nodes if node.gpu is not None))
         fabrics = list(dict.fromkeys(link.fabric for link in self.links))
-        of_gpu, of_fabric = ({one: i for i, one in enumerate(table)} for table in (gpus, fabrics))
+        of_gpu, of_fabric = ({part: i for i, part in enumerate(table)} for table in (gpus, fabrics))
         keys = ("id", "kind", "domain", "node", "rack", "rail")
         nodes = [
             {key: value for key in keys if (value := getattr(node, key)) is not None} for node in self.nodes

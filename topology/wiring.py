@@ -58,14 +58,14 @@ class Laying:
 
         Names and hosts are those inside the domain (``s1`` for ``d0.s1``); of a fabric, whole ones.
         """
-        first = self.gpus + len(self.names)
+        start = self.gpus + len(self.names)
         self.names += names
         self.kinds += [kind] * len(names) if isinstance(kind, str) else kind
         self.node += [None] * len(names) if node is None else node
         self.rack += [None] * len(names) if rack is None else rack
         for key, rows in self._numbered.items():
             rows.append(np.broadcast_to(np.asarray(known.get(key, -1), dtype=np.int64), len(names)))
-        return np.arange(first, first + len(names))
+        return np.arange(start, start + len(names))
 
     def link(self, fabrics: Sequence[FabricSpec], a: ArrayLike, b: ArrayLike, count: ArrayLike) -> None:
         """Lay ``count`` links from each of ``a`` to each of ``b``, none where it is 0.
@@ -84,7 +84,9 @@ class Laying:
         self._links.append(np.stack([part.reshape(-1) for part in np.broadcast_arrays(*rows)]))
 
     def _numbers(self, fabrics: Sequence[FabricSpec]) -> Ints:
-        return np.array([self.fabrics.setdefault(one, len(self.fabrics)) for one in fabrics], dtype=np.int64)
+        return np.array(
+            [self.fabrics.setdefault(fabric, len(self.fabrics)) for fabric in fabrics], dtype=np.int64
+        )
 
     def numbered(self, key: str) -> Ints:
         """Return one of ``NUMBERED`` of each node that was added."""
@@ -183,8 +185,8 @@ class Wiring:
 
     def is_kind(self, *kinds: str) -> Bools:
         """Return ``[nodes]`` whether a node is of one of some kinds."""
-        wanted = np.array([kind in kinds for kind in NODE_KINDS])
-        return wanted[self.kind_number]
+        matches = np.array([kind in kinds for kind in NODE_KINDS])
+        return matches[self.kind_number]
 
     @cached_property
     def kind_number(self) -> Ints:
@@ -201,8 +203,8 @@ class Wiring:
 
     def links_at(self, node: int) -> Ints:
         """Return the links of a node, in order."""
-        links, first = self._at
-        return links[first[node] : first[node + 1]]
+        links, starts = self._at
+        return links[starts[node] : starts[node + 1]]
 
     def others(self, node: int) -> Ints:
         """Return the nodes at the other ends of the links of a node, in order."""
@@ -211,7 +213,7 @@ class Wiring:
 
     def neighbours(self, name: str) -> list[str]:
         """Return the ids of the nodes at the other ends of the links of a node, in order."""
-        return [self.names[other] for other in self.others(self.number[name]).tolist()]
+        return [self.names[node] for node in self.others(self.number[name]).tolist()]
 
     @cached_property
     def on_hosts(self) -> Bools:
@@ -230,9 +232,9 @@ class Wiring:
         up, inside, gpu = self.is_kind(*SCALE_UP_KINDS), self.is_kind(*INSIDE_KINDS), self.is_kind("gpu")
         a, b = self.a, self.b
         joined = up[a] & up[b] & (self.domain[a] == self.domain[b])
-        some = np.zeros(len(self.names), dtype=bool)
-        some[a[joined]] = some[b[joined]] = True
-        alone = gpu & ~some
+        linked = np.zeros(len(self.names), dtype=bool)
+        linked[a[joined]] = linked[b[joined]] = True
+        alone = gpu & ~linked
         return np.stack([joined | (alone[a] & inside[b]), joined | (alone[b] & inside[a])], axis=1)
 
     @cached_property
@@ -245,28 +247,34 @@ class Wiring:
     def find(self, pairs: Sequence[tuple[str, str]]) -> Ints:
         """Return the link between each two nodes, -1 where there is none."""
         nodes = len(self.names)
-        key = np.minimum(self.a, self.b) * nodes + np.maximum(self.a, self.b)
-        order = np.argsort(key, kind="stable")
+        link_keys = np.minimum(self.a, self.b) * nodes + np.maximum(self.a, self.b)
+        order = np.argsort(link_keys, kind="stable")
         number = self.number
         ends = np.array([[number[a], number[b]] for a, b in pairs], dtype=np.int64).reshape(-1, 2)
-        wanted = ends.min(axis=1, initial=nodes) * nodes + ends.max(axis=1, initial=0)
-        at = np.minimum(np.searchsorted(key[order], wanted), len(key) - 1)
-        return np.where(key[order[at]] == wanted, order[at], -1) if len(key) else np.full(len(ends), -1)
+        pair_keys = ends.min(axis=1, initial=nodes) * nodes + ends.max(axis=1, initial=0)
+        at = np.minimum(np.searchsorted(link_keys[order], pair_keys), len(link_keys) - 1)
+        return (
+            np.where(link_keys[order[at]] == pair_keys, order[at], -1)
+            if len(link_keys)
+            else np.full(len(ends), -1)
+        )
 
     def without(self, gone: Bools, links: Ints) -> Wiring:
         """Return the wiring without some nodes (``[nodes]``), their links, and some links."""
         stays = np.flatnonzero(~gone)
-        left = ~(gone[self.a] | gone[self.b])
-        left[links] = False
+        intact = ~(gone[self.a] | gone[self.b])
+        intact[links] = False
         number = np.cumsum(~gone) - 1
 
-        def kept(values: Sequence[object]) -> tuple[object, ...]:
+        def selected(values: Sequence[object]) -> tuple[object, ...]:
             return tuple(values[i] for i in stays.tolist())
 
-        own = {key: kept(getattr(self, key)) for key in ("names", "kinds", "node", "rack", "coordinate")}
-        own |= {key: getattr(self, key)[left] for key in ("fabric", "count", "health")}
+        fields = {
+            key: selected(getattr(self, key)) for key in ("names", "kinds", "node", "rack", "coordinate")
+        }
+        fields |= {key: getattr(self, key)[intact] for key in ("fabric", "count", "health")}
         numbered = {key: values[stays] for key, values in self.numbered.items()}
-        return replace(self, **own, numbered=numbered, a=number[self.a[left]], b=number[self.b[left]])  # type: ignore[arg-type]
+        return replace(self, **fields, numbered=numbered, a=number[self.a[intact]], b=number[self.b[intact]])  # type: ignore[arg-type]
 
     def graph(self, name: str) -> nx.Graph[str]:
         """Return the graph, with the attributes of :mod:`topology.graph`."""

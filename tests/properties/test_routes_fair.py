@@ -170,7 +170,7 @@ def test_classes_of_alike_senders_give_the_time_of_all_pairs(
     cluster = small.CLUSTERS[name]()
     n = len(cluster.gpus)
     traffic = popular(n) if pattern == "popular" else pattern_traffic(pattern, n, 1e9)
-    monkeypatch.setattr(fair_sharing, "_FEW_GPUS", 1000)
+    monkeypatch.setattr(fair_sharing, "_MIN_SYMMETRY_GPUS", 1000)
     every = fair_s(Router(cluster), traffic)
     monkeypatch.setattr(fair_sharing, "FEW_CLASSES", 10)
     few = fair_s(Router(cluster), traffic)
@@ -183,7 +183,7 @@ def test_a_large_all_to_all_by_symmetry(name: str, monkeypatch: pytest.MonkeyPat
     cluster = resolve_cluster("hgx-h100@128") if name == "rail" else small.CLUSTERS["grid 4x4x4"]()
     traffic = pattern_traffic("all-to-all", len(cluster.gpus), 1e9)
     few = fair_s(Router(cluster), traffic)
-    monkeypatch.setattr(fair_sharing, "_FEW_GPUS", 1000)
+    monkeypatch.setattr(fair_sharing, "_MIN_SYMMETRY_GPUS", 1000)
     every = fair_s(Router(cluster), traffic)
     assert few.completion_s == pytest.approx(every.completion_s, rel=1e-6)
     assert (

@@ -30,7 +30,7 @@ def one_line(error: BaseException) -> str:
 
 LONGEST = 200
 """Characters of one value that a message repeats, and of a ``repr``, at most."""
-_LONG = re.compile(rf"\S{{{LONGEST},}}|(?<!\w)(['\"])(?:(?!\1).){{{LONGEST},}}\1(?!\w)", re.DOTALL)
+_OVERLONG = re.compile(rf"\S{{{LONGEST},}}|(?<!\w)(['\"])(?:(?!\1).){{{LONGEST},}}\1(?!\w)", re.DOTALL)
 
 
 def beginning(text: str) -> str:
@@ -40,7 +40,7 @@ def beginning(text: str) -> str:
 
 def shortened(text: str) -> str:
     """Return a message with the beginning alone of what is long without a space, or between quotes."""
-    return _LONG.sub(lambda long: f"{long[0][: LONGEST - 4]}...{long[1] or ''}", text)
+    return _OVERLONG.sub(lambda long: f"{long[0][: LONGEST - 4]}...{long[1] or ''}", text)
 
 
 _MARK = re.compile("\ue000(\\w+)\ue001")  # of Unicode's private use: no text that people write has them
@@ -78,7 +78,7 @@ def called(name: str) -> str:
 
 def spelled(text: str) -> str:
     """Return a text with the inputs that it names (:func:`input_name`) as this interface calls them."""
-    return _MARK.sub(lambda found: _spelling[-1](found[1]), text)
+    return _MARK.sub(lambda mark: _spelling[-1](mark[1]), text)
 
 
 class RackplanError(Exception):

@@ -26,10 +26,10 @@ _WRITTEN: ContextVar[list[Path] | None] = ContextVar("_WRITTEN", default=None)
 @contextmanager
 def recording_written() -> Iterator[list[Path]]:
     """Yield the folders and files that are written while the block runs."""
-    found: list[Path] = []
-    token = _WRITTEN.set(found)
+    written: list[Path] = []
+    token = _WRITTEN.set(written)
     try:
-        yield found
+        yield written
     finally:
         _WRITTEN.reset(token)
 
@@ -42,8 +42,8 @@ def write_whole(path: Path, data: bytes) -> None:
     InputError
         As :func:`require_place`, or if the file cannot be written.
     """
-    there = require_place(path)
-    _write(path, there.parent, {there.name: data})
+    target = require_place(path)
+    _write(path, target.parent, {target.name: data})
 
 
 def write_new(files: Mapping[Path, bytes]) -> None:
@@ -56,9 +56,9 @@ def write_new(files: Mapping[Path, bytes]) -> None:
     """
     for path in files:
         require_new(path)
-    there = [require_place(path) for path in files]
-    named = {path.name: data for path, data in zip(there, files.values(), strict=True)}
-    _write(next(iter(files)), there[0].parent, named, new=True)
+    targets = [require_place(path) for path in files]
+    named = {path.name: data for path, data in zip(targets, files.values(), strict=True)}
+    _write(next(iter(files)), targets[0].parent, named, new=True)
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes], *, gone: Iterable[str] = ()) -> None:
@@ -128,7 +128,7 @@ def _remove(folder: Path, name: str) -> None:
 
 def _nearest(path: Path) -> Path:
     """Return the nearest folder at or above a path."""
-    return next(one for one in (path, *path.parents) if one.is_dir())
+    return next(folder for folder in (path, *path.parents) if folder.is_dir())
 
 
 def require_unlinked(path: Path, *names: str) -> Path:
@@ -141,19 +141,19 @@ def require_unlinked(path: Path, *names: str) -> Path:
         folder must not choose the file that is written. Links outside the working folder are followed.
     """
     try:
-        here = Path.cwd()
-        there, parts = (Path(path.anchor), path.parts[1:]) if path.is_absolute() else (here, path.parts)
+        cwd = Path.cwd()
+        resolved, parts = (Path(path.anchor), path.parts[1:]) if path.is_absolute() else (cwd, path.parts)
         for number, part in enumerate(parts, 1):
-            step = there / part
-            if step.is_relative_to(here) or number == len(parts):
+            step = resolved / part
+            if step.is_relative_to(cwd) or number == len(parts):
                 _refuse_link(path, step)
-            there = Path(os.path.realpath(step))
+            resolved = Path(os.path.realpath(step))
         for name in names:
-            for one in (*reversed(Path(name).parents[:-1]), Path(name)):
-                _refuse_link(path / name, there / one)
+            for inner in (*reversed(Path(name).parents[:-1]), Path(name)):
+                _refuse_link(path / name, resolved / inner)
     except (OSError, ValueError) as error:
         raise unwritable(path, error) from None
-    return there
+    return resolved
 
 
 def _refuse_link(path: Path, step: Path) -> None:
@@ -173,14 +173,14 @@ def require_place(path: Path) -> Path:
         If there is a link (:func:`require_unlinked`), its folder does not exist or cannot be written to, or something
         other than a file that may be overwritten is there.
     """
-    there = require_unlinked(path)
-    _require_file(path, there)
-    if not there.parent.is_dir():
+    target = require_unlinked(path)
+    _require_file(path, target)
+    if not target.parent.is_dir():
         raise InputError(
-            f"{path}: cannot write there ({there.parent} is not a folder); choose another {input_name('path')}."
+            f"{path}: cannot write there ({target.parent} is not a folder); choose another {input_name('path')}."
         )
-    _require_access(path, there.parent)
-    return there
+    _require_access(path, target.parent)
+    return target
 
 
 def require_folder(folder: Path, names: Iterable[str] = ()) -> Path:
@@ -193,19 +193,19 @@ def require_folder(folder: Path, names: Iterable[str] = ()) -> Path:
         files that may be overwritten has these names.
     """
     names = tuple(names)
-    there = require_unlinked(folder, *names)
-    if there.exists() and not there.is_dir():
+    target = require_unlinked(folder, *names)
+    if target.exists() and not target.is_dir():
         raise InputError(f"{folder}: it is a file; {input_name('path')} must be a folder.")
     for name in names:
-        _require_file(folder / name, there / name)
-    _require_access(folder, _nearest(there))
-    return there
+        _require_file(folder / name, target / name)
+    _require_access(folder, _nearest(target))
+    return target
 
 
-def _require_file(path: Path, there: Path) -> None:
+def _require_file(path: Path, target: Path) -> None:
     """Reject a path that no file can be at, or one that is not to be overwritten."""
     try:
-        mode = there.stat().st_mode
+        mode = target.stat().st_mode
     except FileNotFoundError:
         return
     except OSError as error:

@@ -52,7 +52,7 @@ def ending_by_signal() -> Iterator[CtrlC]:
 
     What is being written is then removed, as after Ctrl-C, which what is yielded remembers.
     """
-    before: dict[int, Any] = {}
+    handlers: dict[int, Any] = {}
     ctrl_c = CtrlC()
 
     def end(number: int, _: FrameType | None) -> None:
@@ -62,10 +62,10 @@ def ending_by_signal() -> Iterator[CtrlC]:
         if threading.current_thread() is threading.main_thread():
             for number in ENDING:
                 if signal.getsignal(number) == signal.SIG_DFL:
-                    before[number] = signal.signal(number, end)
+                    handlers[number] = signal.signal(number, end)
                 elif signal.getsignal(number) is signal.default_int_handler:
-                    before[number] = signal.signal(number, ctrl_c)
+                    handlers[number] = signal.signal(number, ctrl_c)
         yield ctrl_c
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)

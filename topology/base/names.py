@@ -11,10 +11,11 @@ from functools import cached_property
 from topology.base.errors import InputError, printable
 from topology.base.reading import nearest
 
-_LIKE, _ALSO = 0.5, 0.35
+_NEAREST_RATIO, _OFFERED_RATIO = 0.5, 0.35
 """Least likeness (of 1) of the nearest name to what was typed, and of those that are offered beside it."""
-_MOST_OFFERED = 3
-_LONGEST = 100
+_MAX_OFFERED = 3
+_MAX_CHARACTERS = 100
+"""Of what was typed: looked for among the names, and repeated in a message."""
 
 
 def natural(text: str) -> list[tuple[int, int, str]]:
@@ -25,7 +26,7 @@ def natural(text: str) -> list[tuple[int, int, str]]:
     ]
 
 
-_SAME = str.maketrans(
+_TYPOGRAPHY = str.maketrans(
     dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "-") | {"\u00d7": "x", "\u00a0": " "}
 )
 """What pages print for a hyphen, an x and a space."""
@@ -33,7 +34,7 @@ _SAME = str.maketrans(
 
 def plain_words(text: str) -> str:
     """Return ``text`` in lower case, its words joined by single hyphens and remarks in brackets dropped."""
-    text = re.sub(r"\([^()]*\)", " ", text.lower().translate(_SAME))
+    text = re.sub(r"\([^()]*\)", " ", text.lower().translate(_TYPOGRAPHY))
     return re.sub(r"[\s_]+", "-", text.strip()).strip("-")
 
 
@@ -50,7 +51,7 @@ def _beginnings(spelling: str) -> list[str]:
 def _inner_runs(spelling: str) -> list[str]:
     """Return the runs of words after the first that have a number: how people remember a name (``v3``, ``235b``)."""
     words = plain_words(spelling).split("-")
-    runs = ["".join(words[first:last]) for last in range(1, len(words) + 1) for first in range(1, last)]
+    runs = ["".join(words[start:end]) for end in range(1, len(words) + 1) for start in range(1, end)]
     return [run for run in runs if any(letter.isdigit() for letter in run)]
 
 
@@ -84,19 +85,19 @@ class Names:
 
     @cached_property
     def _begun(self) -> dict[str, dict[str, None]]:
-        found: dict[str, dict[str, None]] = {}
+        by_beginning: dict[str, dict[str, None]] = {}
         for spelling, name in self.spellings.items():
             for beginning in _beginnings(spelling):
-                found.setdefault(beginning, {})[name] = None
-        return found
+                by_beginning.setdefault(beginning, {})[name] = None
+        return by_beginning
 
     @cached_property
     def _runs(self) -> dict[str, dict[str, None]]:
-        found = {run: dict(names) for run, names in self._begun.items()}
+        by_run = {run: dict(names) for run, names in self._begun.items()}
         for spelling, name in self.spellings.items():
             for run in _inner_runs(spelling):
-                found.setdefault(run, {})[name] = None
-        return found
+                by_run.setdefault(run, {})[name] = None
+        return by_run
 
     def spelled(self, text: str) -> str | None:
         """Return the name that the whole of ``text`` spells, None where it spells none."""
@@ -120,22 +121,26 @@ class Names:
 
     def near(self, text: str) -> str:
         """Return "did you mean ...?" with the three nearest names, or a list of them, of many the first."""
-        typed = self._typed(text[:_LONGEST])
+        typed = self._typed(text[:_MAX_CHARACTERS])
         best: dict[str, float] = {}
         match = difflib.SequenceMatcher(b=typed)
         for run, names in self._runs.items():
             match.set_seq1(run)
-            if match.real_quick_ratio() < _ALSO or match.quick_ratio() < _ALSO:
+            if match.real_quick_ratio() < _OFFERED_RATIO or match.quick_ratio() < _OFFERED_RATIO:
                 continue
             for name in names:
                 best[name] = max(best.get(name, 0.0), match.ratio())
-        if max(best.values(), default=0.0) < _LIKE:
+        if max(best.values(), default=0.0) < _NEAREST_RATIO:
             return nearest("", self.spellings.values())
-        like = [name for name in sorted(best, key=lambda name: (-best[name], name)) if best[name] >= _ALSO]
-        return f"did you mean {' or '.join(like[:_MOST_OFFERED])}?"
+        like = [
+            name
+            for name in sorted(best, key=lambda name: (-best[name], name))
+            if best[name] >= _OFFERED_RATIO
+        ]
+        return f"did you mean {' or '.join(like[:_MAX_OFFERED])}?"
 
 
-def only(what: str, text: str, meant: tuple[str, ...]) -> str | None:
+def only(kind: str, text: str, meant: tuple[str, ...]) -> str | None:
     """Return the only name of ``meant``, None where there is none.
 
     Raises
@@ -145,6 +150,7 @@ def only(what: str, text: str, meant: tuple[str, ...]) -> str | None:
     """
     if len(meant) > 1:
         raise InputError(
-            f"{what} {printable(text)[:_LONGEST]!r} may be {', '.join(meant[:-1])} or {meant[-1]}; write one of them."
+            f"{kind} {printable(text)[:_MAX_CHARACTERS]!r} may be {', '.join(meant[:-1])} or {meant[-1]}; "
+            "write one of them."
         )
     return meant[0] if meant else None

@@ -68,7 +68,7 @@ def _require_whole(file: IO[bytes]) -> None:
     )
     shape, _, dtype = read_header(file)
     start = file.tell()
-    needed, there = math.prod(shape) * dtype.itemsize, file.seek(0, os.SEEK_END) - start
-    if needed > there:
-        raise ValueError(f"{there:,} bytes of {needed:,}")
+    needed, available = math.prod(shape) * dtype.itemsize, file.seek(0, os.SEEK_END) - start
+    if needed > available:
+        raise ValueError(f"{available:,} bytes of {needed:,}")
     file.seek(0)

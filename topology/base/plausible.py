@@ -25,10 +25,10 @@ class Range:
         if self.least <= value <= self.most:
             return ""
         off = "large" if value > self.most else "small"
-        least, most = (format_quantity(bound, self.unit) for bound in (self.least, self.most))
+        lowest, highest = (format_quantity(bound, self.unit) for bound in (self.least, self.most))
         return (
-            f"{format_quantity(value, self.unit)} is too {off} for {self.words}, which is between {least} and "
-            f"{most}; check the unit and its prefix."
+            f"{format_quantity(value, self.unit)} is too {off} for {self.words}, which is between {lowest} and "
+            f"{highest}; check the unit and its prefix."
         )
 
 
@@ -48,7 +48,7 @@ LATENCIES: Mapping[str, Range] = {
     "scale-up": Range("one hop inside a scale-up domain", "s", 1e-9, 1e-4),
     "scale-out": Range("one hop", "s", 1e-9, 1e-3),
 }
-_OF_CHIP = 4.0
+_MAX_CHIP_POWERS = 4.0
 """Most that a GPU with its part of host, switches and cooling draws, over the limit of its chip: 1.6 to 2 are usual
 without cooling (an NVIDIA DGX H100 draws at most 10.2 kW for eight chips of 700 W)."""
 
@@ -69,9 +69,9 @@ def wrong_peaks(values: Mapping[str, float]) -> str:
 
 def wrong_power(watts: float, chip: float | None) -> str:
     """Return what is wrong with the all-in power of a GPU whose ``chip`` may draw so much."""
-    if chip is not None and watts > _OF_CHIP * chip:
-        given, limit = (format_quantity(value, "W") for value in (watts, chip))
+    if chip is not None and watts > _MAX_CHIP_POWERS * chip:
+        power, limit = (format_quantity(value, "W") for value in (watts, chip))
         return (
-            f"{given} is too much for one GPU whose chip draws at most {limit}; is it that of the whole host?"
+            f"{power} is too much for one GPU whose chip draws at most {limit}; is it that of the whole host?"
         )
     return wrong_figure("power_w", watts)

@@ -14,8 +14,10 @@ from typing import Any
 
 from topology.base.errors import InputError
 
-_LONGEST_SHOWN = 60
-_MOST_LISTED = 60
+_SHOWN_CHARACTERS = 60
+"""Of a value or the reason of a parser in a message."""
+_MAX_LISTED = 60
+"""Known names in a message."""
 FILE_BYTES = 320_000_000
 """Of a file that is read whole: a plan of 33 million expert copies has 290 MB."""
 DEEPEST = 64
@@ -28,8 +30,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name.lower(), choices, n=3, cutoff=0.5)
     if close:
         return f"did you mean {' or '.join(close)}?"
-    more = f", ... ({len(choices)} in all)" if len(choices) > _MOST_LISTED else ""
-    return f"known: {', '.join(choices[:_MOST_LISTED]) or 'none'}{more}."
+    suffix = f", ... ({len(choices)} in all)" if len(choices) > _MAX_LISTED else ""
+    return f"known: {', '.join(choices[:_MAX_LISTED]) or 'none'}{suffix}."
 
 
 def shown(value: object) -> str:
@@ -38,7 +40,7 @@ def shown(value: object) -> str:
         text = repr(value)
     except ValueError:
         return "a number with thousands of digits"  # in hexadecimal, which YAML reads whatever its length
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 3]}..."
 
 
 def read_text(path: Path, where: str) -> str:
@@ -70,20 +72,20 @@ def read_bytes(path: Path, where: str) -> bytes:
     size = path.stat().st_size
     data = b""
     if size <= FILE_BYTES:
-        with open(path, "rb", opener=_at_once) as file:
+        with open(path, "rb", opener=_open_nonblocking) as file:
             data = file.read((size if path.is_file() else FILE_BYTES) + 1)
     if (size := max(size, len(data))) > FILE_BYTES:
         raise InputError(f"{where}: {size:,} bytes is too large; at most {FILE_BYTES:,} are read.")
     return data
 
 
-def _at_once(path: str, flags: int) -> int:
+def _open_nonblocking(path: str, flags: int) -> int:
     """Open a file; a FIFO that nobody writes to is empty, and is not waited for."""
     if not hasattr(os, "mkfifo"):
         return os.open(path, flags)
-    found = os.open(path, flags | os.O_NONBLOCK)
-    os.set_blocking(found, True)
-    return found
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def load_yaml(path: Path, where: str) -> object:
@@ -122,10 +124,10 @@ def parse_json(text: str, where: str, *, infinite: bool = False) -> Any:
     odd: list[float] = []
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            repeated.append((found, Counter(key for key, _ in pairs).most_common(1)[0][0]))
-        return found
+        mapping = dict(pairs)
+        if len(mapping) < len(pairs):
+            repeated.append((mapping, Counter(key for key, _ in pairs).most_common(1)[0][0]))
+        return mapping
 
     def number(digits: str) -> float:
         value = float(digits)
@@ -137,47 +139,47 @@ def parse_json(text: str, where: str, *, infinite: bool = False) -> Any:
         value = json.loads(text, object_pairs_hook=unique, parse_constant=number, parse_float=number)
     except json.JSONDecodeError as problem:
         cut = " (is the file truncated?)" if problem.pos >= len(text.rstrip()) - 1 else ""
-        what = f"column {problem.colno}: not valid JSON ({problem.msg}){cut}."
-        raise _at_line(where, problem.lineno if "\n" in text.strip() else None, what) from None
+        reason = f"column {problem.colno}: not valid JSON ({problem.msg}){cut}."
+        raise _at_line(where, problem.lineno if "\n" in text.strip() else None, reason) from None
     except RecursionError:
         raise InputError(f"{where}: nested too deeply.") from None
     except ValueError as problem:  # whole numbers of thousands of digits
         raise InputError(
-            f"{where}: not valid JSON ({' '.join(str(problem).split())[:_LONGEST_SHOWN]})."
+            f"{where}: not valid JSON ({' '.join(str(problem).split())[:_SHOWN_CHARACTERS]})."
         ) from None
     if repeated:
         inside, key = repeated[-1]  # of nested ones the outer comes last: it is still part of the value
-        path = next(path for path, one in containers(value) if one is inside)
+        path = next(path for path, container in containers(value) if container is inside)
         raise InputError(f"{where}: {_dotted(*path, key)}: duplicate key; keep one of them.")
     if odd:
         path = next(
             (
                 (*path, key)
-                for path, one in containers(value)
-                for key, item in _entries(one)
+                for path, container in containers(value)
+                for key, item in _entries(container)
                 if item is odd[0]
             ),
             (),
         )
-        what = "NaN is not a JSON number" if math.isnan(odd[0]) else "infinite or too large for a number"
-        raise InputError(f"{where}: {f'{_dotted(*path)}: ' if path else ''}{what}.")
+        reason = "NaN is not a JSON number" if math.isnan(odd[0]) else "infinite or too large for a number"
+        raise InputError(f"{where}: {f'{_dotted(*path)}: ' if path else ''}{reason}.")
     return value
 
 
-def require_version(value: object, where: str, ours: int) -> None:
+def require_version(value: object, where: str, version: int) -> None:
     """Reject a file of another version of its schema.
 
     Raises
     ------
     InputError
-        If ``value`` is a whole number from 1 that is not ``ours``.
+        If ``value`` is a whole number from 1 that is not ``version``.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1 or value == ours:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1 or value == version:
         return
-    age, upgrade = ("older", "") if value < ours else ("newer", "upgrade rackplan, or ")
+    age, upgrade = ("older", "") if value < version else ("newer", "upgrade rackplan, or ")
     raise InputError(
         f"{where}: written by {'an' if age == 'older' else 'a'} {age} rackplan (schema {shown(value)}; this one "
-        f"reads {ours}); {upgrade}create the file again with this version."
+        f"reads {version}); {upgrade}create the file again with this version."
     )
 
 
@@ -194,7 +196,7 @@ def _entries(value: object) -> Iterable[tuple[object, object]]:
 
 
 def _dotted(*where: object) -> str:
-    return ".".join(map(str, where))[:_LONGEST_SHOWN]
+    return ".".join(map(str, where))[:_SHOWN_CHARACTERS]
 
 
 def parse_yaml(text: str, where: str, *, deepest: int = DEEPEST) -> object:
@@ -211,12 +213,12 @@ def parse_yaml(text: str, where: str, *, deepest: int = DEEPEST) -> object:
         """The safe loader, that refuses duplicate keys."""
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-            seen = set()
+            keys = set()
             for key, _ in node.value:
                 if isinstance(key, yaml.ScalarNode):
-                    if (key.tag, key.value) in seen:
+                    if (key.tag, key.value) in keys:
                         raise _at_line(where, key.start_mark.line + 1, f"duplicate key {shown(key.value)}.")
-                    seen.add((key.tag, key.value))
+                    keys.add((key.tag, key.value))
             constructed: dict[Hashable, Any] = super().construct_mapping(node, deep)
             return constructed
 
@@ -225,8 +227,8 @@ def parse_yaml(text: str, where: str, *, deepest: int = DEEPEST) -> object:
         value: object = yaml.load(text, Loader=Loader)  # noqa: S506 - a subclass of the safe loader
     except yaml.YAMLError as problem:
         mark = getattr(problem, "problem_mark", None)
-        what = getattr(problem, "problem", None) or getattr(problem, "reason", None) or "cannot be parsed"
-        words = " ".join(str(what).split())
+        reason = getattr(problem, "problem", None) or getattr(problem, "reason", None) or "cannot be parsed"
+        words = " ".join(str(reason).split())
         raise _at_line(where, None if mark is None else mark.line + 1, f"not valid YAML ({words}).") from None
     except RecursionError:
         raise InputError(f"{where}: nested too deeply.") from None
@@ -266,7 +268,5 @@ def _check_plain(text: str, where: str, line: int | None) -> None:
         raise _at_line(where, line, "YAML merge keys (`<<`) are not read here; write the keys out.")
     if _OTHER_BASES.fullmatch(text):
         base = "in base 60" if ":" in text else "as octal"
-        what = (
-            f"YAML reads {text[:_LONGEST_SHOWN]} {base}; quote it if it is a name, else write a plain number."
-        )
-        raise _at_line(where, line, what)
+        reason = f"YAML reads {text[:_SHOWN_CHARACTERS]} {base}; quote it if it is a name, else write a plain number."
+        raise _at_line(where, line, reason)

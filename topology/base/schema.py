@@ -41,7 +41,8 @@ from topology.base.values import (
 _T = TypeVar("_T")
 _Class = TypeVar("_Class", bound=type)
 CONFIG = ConfigDict(extra="forbid")
-_LONGEST = 60
+_MAX_KEY_CHARACTERS = 60
+"""Of an unknown key in a message."""
 _UNPUBLISHED_TEXT = "not published"
 Origin = Mapping[str, str] | str | None
 """Where the figures of plain data are from: texts of a catalog file's sources by key, the place of a user's file that
@@ -87,7 +88,7 @@ def _evidence(label: object) -> Evidence:
         if kind.label == label:
             return kind
     raise problem(
-        f"{shown(label)} is not a kind of evidence; {nearest(str(label), [one.label for one in Evidence])}"
+        f"{shown(label)} is not a kind of evidence; {nearest(str(label), [member.label for member in Evidence])}"
     )
 
 
@@ -149,7 +150,7 @@ def quantity(unit: str, *, several: bool = False) -> GetPydanticSchema:
 
     def read(value: Any, info: Info) -> Any:
         if several and isinstance(value, list) and value:
-            return tuple(figure_of(one, unit, f"[{i}]", info.context) for i, one in enumerate(value))
+            return tuple(figure_of(item, unit, f"[{i}]", info.context) for i, item in enumerate(value))
         return figure_of(value, unit, "", info.context)
 
     return _schema(read, written_figure)
@@ -163,11 +164,13 @@ def figures_by_name(units: Mapping[str, str]) -> GetPydanticSchema:
             raise wrong(value, "", "a mapping of figures")
         for key in value:
             if key not in units:
-                raise InputError(f"unknown key `{str(key)[:_LONGEST]}`; {nearest(str(key), units)}")
+                raise InputError(
+                    f"unknown key `{str(key)[:_MAX_KEY_CHARACTERS]}`; {nearest(str(key), units)}"
+                )
         names = value if info.context is None else [key for key in units if key in value]
         return {key: figure_of(value[key], units[key], key, info.context) for key in names}
 
-    return _schema(read, lambda value: {key: written_figure(one) for key, one in value.items()})
+    return _schema(read, lambda value: {key: written_figure(figure) for key, figure in value.items()})
 
 
 def _schema(read: Callable[[Any, Info], Any], write: Callable[[Any], Any]) -> GetPydanticSchema:
@@ -198,7 +201,7 @@ class Spec:
         """Raise InputError where its fields do not go together; the message has no place."""
 
     def _values(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, one.name) for one in fields(self))  # type: ignore[arg-type]
+        return tuple(getattr(self, member.name) for member in fields(self))  # type: ignore[arg-type]
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -211,7 +214,8 @@ class Spec:
         known: int | None = self.__dict__.get("_hash")
         if known is None:
             parts = (
-                tuple(sorted(one.items())) if isinstance(one, Mapping) else one for one in self._values()
+                tuple(sorted(value.items())) if isinstance(value, Mapping) else value
+                for value in self._values()
             )
             known = self.__dict__["_hash"] = hash((type(self).__name__, *parts))
         return known
@@ -225,10 +229,12 @@ def _known_keys(cls: Any, data: Any) -> Any:
     if not isinstance(data, Mapping):
         return data
     data = cls.completed(data)
-    names = {one.name: one.default is MISSING and one.default_factory is MISSING for one in fields(cls)}
+    names = {
+        member.name: member.default is MISSING and member.default_factory is MISSING for member in fields(cls)
+    }
     for key in data:
         if key not in names:
-            raise problem(f"unknown key `{str(key)[:_LONGEST]}`; {nearest(str(key), names)}")
+            raise problem(f"unknown key `{str(key)[:_MAX_KEY_CHARACTERS]}`; {nearest(str(key), names)}")
     for key, needed in names.items():
         if needed and data.get(key) is None:
             raise problem(f"needs the key `{key}`.")
@@ -254,7 +260,7 @@ def _checked(self: Any) -> Any:
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field, Field))
 def spec(cls: _Class) -> _Class:
     """Make ``cls`` a frozen pydantic dataclass, a :class:`Spec`; its constructor raises ``InputError``."""
-    return _made(cls, kw_only=False)
+    return _pydantic_dataclass(cls, kw_only=False)
 
 
 @dataclass_transform(
@@ -262,16 +268,16 @@ def spec(cls: _Class) -> _Class:
 )
 def keyword_spec(cls: _Class) -> _Class:
     """Make ``cls`` what :func:`spec` makes it, with a constructor that takes keywords alone."""
-    return _made(cls, kw_only=True)
+    return _pydantic_dataclass(cls, kw_only=True)
 
 
-def _made(cls: _Class, *, kw_only: bool) -> _Class:
+def _pydantic_dataclass(cls: _Class, *, kw_only: bool) -> _Class:
     keys: Any = classmethod(_known_keys)
     setattr(cls, "_known_keys", model_validator(mode="before")(keys))  # noqa: B010
     setattr(cls, "_checked", model_validator(mode="after")(_checked))  # noqa: B010
     shows = issubclass(cls, Shown)
-    made: Any = dataclass(cls, frozen=True, eq=False, kw_only=kw_only, repr=not shows, config=CONFIG)
-    init = made.__init__
+    checked_class: Any = dataclass(cls, frozen=True, eq=False, kw_only=kw_only, repr=not shows, config=CONFIG)
+    init = checked_class.__init__
 
     def refusing(self: Any, *args: Any, **values: Any) -> None:
         try:
@@ -279,8 +285,8 @@ def _made(cls: _Class, *, kw_only: bool) -> _Class:
         except ValidationError as error:
             raise InputError(_sentence(error, cls.__name__, None)) from None
 
-    made.__init__ = refusing
-    return made  # type: ignore[no-any-return]
+    checked_class.__init__ = refusing
+    return checked_class  # type: ignore[no-any-return]
 
 
 @cache
@@ -321,8 +327,8 @@ def changed(value: _T, where: str, **changes: object) -> _T:
     InputError
         If it cannot be.
     """
-    own = {one.name: getattr(value, one.name) for one in fields(value)}  # type: ignore[arg-type]
-    return validated(type(value), {**own, **changes}, where)
+    values = {member.name: getattr(value, member.name) for member in fields(value)}  # type: ignore[arg-type]
+    return validated(type(value), {**values, **changes}, where)
 
 
 def union(kind: Any) -> GetPydanticSchema:
@@ -332,26 +338,26 @@ def union(kind: Any) -> GetPydanticSchema:
 
 def plain(value: Any, kind: Any = None) -> Any:
     """Return a value as plain JSON-able data, which :func:`validated` reads."""
-    made: Any = type(value) if kind is None else kind
-    return _adapter(made).dump_python(value, mode="json", exclude_none=True)
+    annotation: Any = type(value) if kind is None else kind
+    return _adapter(annotation).dump_python(value, mode="json", exclude_none=True)
 
 
 def _sentence(error: ValidationError, where: str, data: object) -> str:
     """Return what is wrong with the first value that is: its place, what it is, and what it must be."""
-    first = error.errors(include_url=False)[0]
-    kind, context = first["type"], first.get("ctx", {})
-    at = ": ".join([where, *_place(first["loc"], data)])
+    detail = error.errors(include_url=False)[0]
+    kind, context = detail["type"], detail.get("ctx", {})
+    at = ": ".join([where, *_place(detail["loc"], data)])
     if kind == "problem":
-        return f"{at}: {first['msg']}"
+        return f"{at}: {detail['msg']}"
     if kind in ("missing", "union_tag_not_found"):
-        key = context["discriminator"][1:-1] if "discriminator" in context else first["loc"][-1]
+        key = context["discriminator"][1:-1] if "discriminator" in context else detail["loc"][-1]
         return f"{at}: needs the key `{key}`."
     if kind in ("value_error", "unexpected_keyword_argument"):
         return f"{at}: {context.get('error', 'unknown key.')}"
     if kind == "union_tag_invalid":
         tags = context["expected_tags"].replace("'", "")
         return f"{at}: {context['discriminator'][1:-1]}: {shown(context['tag'])} is not one of {tags}."
-    return f"{at}: {shown(first['input'])} {_requirement(first)}"
+    return f"{at}: {shown(detail['input'])} {_requirement(detail)}"
 
 
 def _requirement(error: ErrorDetails) -> str:

@@ -15,9 +15,10 @@ from topology.base.reading import nearest, read_text, shown
 from topology.base.units import plain_number
 from topology.base.values import require_number, require_whole, wrong
 
-_MOST = 1_000_000_000
-_LARGEST = 1e15
-_SMALLEST = 1e-15
+_MAX_COUNT = 1_000_000_000
+_MAX_FIGURE = 1e15
+"""Beyond what any column counts or measures: a slip of the pen."""
+_MIN_MEASURED = 1e-15
 """Of a measured figure: errors are divided by it."""
 _YES = frozenset({"yes", "y", "true", "t", "1", "on", "tbo", "dbo"})
 _NO = frozenset({"no", "n", "false", "f", "0", "off", "none", "sbo"})
@@ -39,9 +40,9 @@ class Row:
         """Raise InputError: ``problem`` is what is wrong with ``key``."""
         raise InputError(f"{self.at(key)}: {problem}")
 
-    def must_be(self, key: str, what: str) -> NoReturn:
+    def must_be(self, key: str, expected: str) -> NoReturn:
         """Raise InputError: the cell is not what it must be."""
-        raise wrong(self._cells.get(key), self.at(key), what)
+        raise wrong(self._cells.get(key), self.at(key), expected)
 
     def need(self, key: str) -> str:
         """Return the text of a cell that must not be blank."""
@@ -53,7 +54,7 @@ class Row:
         """Return the text of a cell, of several lines too; "" where it is blank."""
         return self._cells.get(key, "")
 
-    def number(self, key: str, default: float | None = 0.0, *, most: float = _LARGEST) -> float:
+    def number(self, key: str, default: float | None = 0.0, *, most: float = _MAX_FIGURE) -> float:
         """Return a number from 0 to ``most``, by default 0 where the cell is blank."""
         if default is not None and key not in self._cells:
             return default
@@ -61,16 +62,18 @@ class Row:
 
     def positive(self, key: str) -> float:
         """Return a measured figure above 0 that must be there."""
-        value = require_number(self._figure(key), self.at(key), None, _LARGEST)
-        if value < _SMALLEST:
-            self.fail(key, f"{self.text(key)!r} is too small for a measurement; the least is {_SMALLEST:g}.")
+        value = require_number(self._figure(key), self.at(key), None, _MAX_FIGURE)
+        if value < _MIN_MEASURED:
+            self.fail(
+                key, f"{self.text(key)!r} is too small for a measurement; the least is {_MIN_MEASURED:g}."
+            )
         return value
 
     def count(self, key: str, default: int | None = 0, *, least: int = 0) -> int:
         """Return a whole number, by default 0 where the cell is blank."""
         if default is not None and key not in self._cells:
             return default
-        return require_whole(self._figure(key), self.at(key), least, _MOST)
+        return require_whole(self._figure(key), self.at(key), least, _MAX_COUNT)
 
     def _figure(self, key: str) -> object:
         """Return the number that a cell spells; its text where it spells none."""
@@ -101,10 +104,10 @@ class Row:
         text = self.text(key)
         if not text:
             return default
-        found = read(text)
-        if found is None:
+        name = read(text)
+        if name is None:
             self.fail(key, f"unknown value {shown(text)}; {nearest(text, names)}")
-        return found
+        return name
 
 
 @dataclass(frozen=True)

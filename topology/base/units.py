@@ -22,8 +22,8 @@ _SI: Mapping[str, float] = {prefix: 10.0 ** (3 * power) for power, prefix in enu
 _BINARY: Mapping[str, float] = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
 _SMALL: Mapping[str, float] = {"": 1.0, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "n": 1e-9}
 _LENGTH_PREFIXES: Mapping[str, int] = {"k": 2**10, "m": 2**20}
-_LONG = (("years", 365.25 * 86400.0), ("days", 86400.0), ("h", 3600.0), ("min", 60.0))
-_LONG_S = 120.0
+_LONG_UNITS = (("years", 365.25 * 86400.0), ("days", 86400.0), ("h", 3600.0), ("min", 60.0))
+_LONG_UNITS_FROM_S = 120.0
 """Seconds from which times are told in longer units."""
 _SECONDS = [("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9)]  # as written, largest first
 
@@ -43,7 +43,7 @@ def _unit_table() -> dict[str, tuple[str, float]]:
         table[f"{prefix}W"] = ("W", factor)
     for prefix, factor in _SMALL.items():
         table[f"{prefix}s"] = ("s", factor)
-    table |= {name: ("s", factor) for name, factor in _LONG}
+    table |= {name: ("s", factor) for name, factor in _LONG_UNITS}
     for dollars in ("USD/h", "$/h"):
         table[dollars] = ("USD/h", 1.0)
     table |= {"kg": ("kg", 1.0), "t": ("kg", 1e3), "m": ("m", 1.0), "km": ("m", 1e3)}
@@ -193,8 +193,8 @@ def format_quantity(value: float, unit: str, digits: int = 4) -> str:
     symbol = {"byte": "B", "byte/s": "B/s", "flop": "flop", "flop/s": "flop/s", "s": "s", "W": "W"}[unit]
     prefixes = _SECONDS if unit == "s" else list(_SI.items())[::-1]
     size = abs(float(f"{value:.{digits}g}"))
-    if unit == "s" and size >= _LONG_S:
-        name, factor = next((name, factor) for name, factor in _LONG if size >= 2 * factor)
+    if unit == "s" and size >= _LONG_UNITS_FROM_S:
+        name, factor = next((name, factor) for name, factor in _LONG_UNITS if size >= 2 * factor)
         return f"{_plain(value / factor, digits)} {name}"
     prefix, factor = next(((p, f) for p, f in prefixes if size >= f), prefixes[-1])
     return f"{_plain(value / factor, digits)} {prefix}{symbol}"

@@ -12,38 +12,40 @@ from typing import Any
 from topology.base.errors import InputError, printable
 from topology.base.reading import shown
 
-MOST = 1_000_000
+MAX_COUNT = 1_000_000
 """The largest whole number, where no other limit is given."""
 
 
-def wrong(value: object, where: str, what: str) -> InputError:
+def wrong(value: object, where: str, expected: str) -> InputError:
     """Return the error of a value that must be something else."""
-    return InputError(f"{where}: {shown(value)} must be {what}.")
+    return InputError(f"{where}: {shown(value)} must be {expected}.")
 
 
-def require_number(value: object, where: str, least: float | None = None, most: float = math.inf) -> float:
-    """Return a finite number above zero, or from ``least`` on, and at most ``most``."""
+def require_number(
+    value: object, where: str, minimum: float | None = None, maximum: float = math.inf
+) -> float:
+    """Return a finite number above zero, or from ``minimum`` on, and at most ``maximum``."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
             number = float(value)
-            above = number > 0 if least is None else number >= least
-            if math.isfinite(number) and above and number <= most:
+            above = number > 0 if minimum is None else number >= minimum
+            if math.isfinite(number) and above and number <= maximum:
                 return number
         except OverflowError:
             pass
-    if least is None:
-        limit = "greater than zero" + (f", at most {most:g}" if most < math.inf else "")
+    if minimum is None:
+        limit = "greater than zero" + (f", at most {maximum:g}" if maximum < math.inf else "")
     else:
-        limit = f"of {least:g} or more" if most == math.inf else f"from {least:g} to {most:g}"
+        limit = f"of {minimum:g} or more" if maximum == math.inf else f"from {minimum:g} to {maximum:g}"
     with_unit = isinstance(value, str) and value[:1].isdigit() and value[-1].isalpha()
     raise wrong(value, where, f"a number {limit}{', without a unit' * with_unit}")
 
 
-def require_whole(value: object, where: str, least: int = 1, most: int = MOST) -> int:
-    """Return a whole number from ``least`` to ``most``."""
-    if type(value) is not bool and isinstance(value, Integral) and least <= int(value) <= most:
+def require_whole(value: object, where: str, minimum: int = 1, maximum: int = MAX_COUNT) -> int:
+    """Return a whole number from ``minimum`` to ``maximum``."""
+    if type(value) is not bool and isinstance(value, Integral) and minimum <= int(value) <= maximum:
         return int(value)  # numpy's too
-    raise wrong(value, where, f"a whole number from {least} to {most}")
+    raise wrong(value, where, f"a whole number from {minimum} to {maximum}")
 
 
 def require_text(value: object, where: str) -> str:
@@ -104,7 +106,9 @@ def _plain(value: Any) -> Any:
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         return value.item()
     if type(value) is dict:
-        return {_plain(key): _plain(list(one) if type(one) is tuple else one) for key, one in value.items()}
+        return {
+            _plain(key): _plain(list(item) if type(item) is tuple else item) for key, item in value.items()
+        }
     if type(value) in (list, tuple):
         return type(value)(map(_plain, value))
     return value

@@ -30,7 +30,7 @@ class FigureFile:
     entries: Mapping[str, Mapping[str, Any]]
 
     @classmethod
-    def read(cls, path: Path, table: str, what: str = "name") -> FigureFile:
+    def read(cls, path: Path, table: str, noun: str = "name") -> FigureFile:
         """Read such a file.
 
         Raises
@@ -44,7 +44,7 @@ class FigureFile:
             raise InputError(f"{where}: has the keys {', '.join(data)}; expected sources and {table}.")
         sources = validated(dict[Text, Text], data["sources"], f"{where}: sources")
         entries = validated(dict[Text, dict[Text, Any]], data[table], f"{where}: {table}")
-        return cls(f"{where}: {table}", what, sources, entries)
+        return cls(f"{where}: {table}", noun, sources, entries)
 
     def entry(self, name: str) -> Mapping[str, Any]:
         """Return the entry called ``name``.
@@ -67,8 +67,8 @@ class FigureFile:
             If one cannot be read, or names a source that the file does not have.
         """
         kind: Any = dict[str, Annotated[Mapping[str, Figure], figures_by_name(units)]]
-        found: dict[str, dict[str, Figure]] = validated(kind, self.entries, self.where, self.sources)
-        return found
+        figures: dict[str, dict[str, Figure]] = validated(kind, self.entries, self.where, self.sources)
+        return figures
 
 
 _ENTRIES = {"gpus": "GPU", "fabrics": "fabric", "systems": "system"}
@@ -111,7 +111,7 @@ def other_names(table: str) -> dict[str, str]:
     return {text: name for name, row in _file(table).entries.items() for text in row.get("also", ())}
 
 
-def _made(
+def _read_entry(
     kind: Any, table: str, name: str, known: Mapping[str, object], drop: tuple[str, ...] = ("also",)
 ) -> Any:
     """Return an entry as ``kind``, with some fields that are ``known`` otherwise."""
@@ -129,8 +129,8 @@ def load_gpu(name: str) -> GpuSpec:
     InputError
         If the catalog has no GPU of that name.
     """
-    found: GpuSpec = _made(GpuSpec, "gpus", name, {"name": name})
-    return found
+    gpu: GpuSpec = _read_entry(GpuSpec, "gpus", name, {"name": name})
+    return gpu
 
 
 @cache
@@ -142,8 +142,8 @@ def load_fabric(name: str) -> FabricSpec:
     InputError
         If the catalog has no fabric of that name.
     """
-    found: FabricSpec = _made(FabricSpec, "fabrics", name, {"name": name})
-    return found
+    fabric: FabricSpec = _read_entry(FabricSpec, "fabrics", name, {"name": name})
+    return fabric
 
 
 @cache
@@ -169,8 +169,8 @@ def load_domain(name: str) -> DomainSpec:
     if "dimension_fabrics" in data:
         known["dimension_fabrics"] = tuple(map(load_fabric, data["dimension_fabrics"]))
     drop = ("also", "scale_out", "shapes", "switches")
-    found: DomainSpec = _made(AnyDomain, "systems", name, known, drop)
-    return found
+    domain: DomainSpec = _read_entry(AnyDomain, "systems", name, known, drop)
+    return domain
 
 
 def full_domain(domain: DomainSpec) -> DomainSpec:
@@ -219,8 +219,8 @@ def find_scale_out(name: str) -> ScaleOutSpec | None:
     if design is None:
         return None
     where = f"catalog systems.yaml: systems: {name}: scale_out"
-    found: ScaleOutSpec = validated(AnyFabric, {**design, "fabric": load_fabric(design["fabric"])}, where)
-    return found
+    fabric: ScaleOutSpec = validated(AnyFabric, {**design, "fabric": load_fabric(design["fabric"])}, where)
+    return fabric
 
 
 _REFERENCE = "hgx-h100"

@@ -68,9 +68,9 @@ def shaped(domain: DomainSpec, shape: Sequence[int], where: str) -> TorusDomain:
             f"{where}: {domain.part} has {len(domain.shape)} dimensions, like {default}; {text} has {len(shape)}."
         )
     if prod(shape) > rule.most_gpus or (rule.most_per_dimension and max(shape) > rule.most_per_dimension):
-        each = f", {rule.most_per_dimension} in a dimension" if rule.most_per_dimension else ""
+        per_dimension = f", {rule.most_per_dimension} in a dimension" if rule.most_per_dimension else ""
         raise InputError(
-            f"{where}: {text} is {prod(shape)} GPUs; {domain.part} has at most {rule.most_gpus}{each}."
+            f"{where}: {text} is {prod(shape)} GPUs; {domain.part} has at most {rule.most_gpus}{per_dimension}."
         )
     if rule.wrap_step:
         wrap = (all(size % rule.wrap_step == 0 for size in shape),) * len(shape)
@@ -87,7 +87,7 @@ def shape_of(domain: TorusDomain, gpus: int) -> tuple[int, ...] | None:
     rule = load_shapes(domain.part)
     inside = rule.wrap_step if rule is not None and rule.wrap_step else gpus
     wrapped: list[tuple[int, ...]] = []
-    others: list[tuple[int, ...]] = []
+    unwrapped: list[tuple[int, ...]] = []
     for shape in _factored(gpus, len(domain.shape)):
         try:
             torus = shaped(domain, shape, domain.part)
@@ -96,8 +96,8 @@ def shape_of(domain: TorusDomain, gpus: int) -> tuple[int, ...] | None:
         if all(torus.wrap):
             wrapped.append(shape)
         elif max(shape) <= inside:
-            others.append(shape)
-    return min(wrapped or others, key=lambda shape: (max(shape), shape), default=None)
+            unwrapped.append(shape)
+    return min(wrapped or unwrapped, key=lambda shape: (max(shape), shape), default=None)
 
 
 def _factored(product: int, parts: int) -> Iterator[tuple[int, ...]]:
@@ -107,5 +107,5 @@ def _factored(product: int, parts: int) -> Iterator[tuple[int, ...]]:
         return
     for size in range(1, product + 1):
         if product % size == 0:
-            for rest in _factored(product // size, parts - 1):
-                yield (size, *rest)
+            for factors in _factored(product // size, parts - 1):
+                yield (size, *factors)

@@ -30,12 +30,12 @@ def spelled_fabrics() -> Names:
 def spelled_clusters() -> Names:
     """Return the spellings of systems: names, titles and others, and those of the GPU that only one has."""
     entries = {name: entry("systems", name) for name in cluster_names()}
-    gpus = [one["gpu"] for one in entries.values()]
-    homes = {one["gpu"]: name for name, one in entries.items() if gpus.count(one["gpu"]) == 1}
+    gpus = [row["gpu"] for row in entries.values()]
+    homes = {row["gpu"]: name for name, row in entries.items() if gpus.count(row["gpu"]) == 1}
     by_gpu = {text: homes[gpu] for text, gpu in spelled_gpus().spellings.items() if gpu in homes}
-    titles = {one["title"]: name for name, one in entries.items()}
-    others = other_names("systems")
-    return Names("cluster", {**by_gpu, **others, **titles, **{name: name for name in entries}}, _MAKER)
+    titles = {row["title"]: name for name, row in entries.items()}
+    spellings = other_names("systems")
+    return Names("cluster", {**by_gpu, **spellings, **titles, **{name: name for name in entries}}, _MAKER)
 
 
 def find_gpu(text: str) -> str | None:
@@ -62,16 +62,16 @@ def systems_meant(text: str) -> tuple[str, ...]:
     )
 
 
-def system_called(text: str, more: str = "") -> str:
+def system_called(text: str, hint: str = "") -> str:
     """Return the system that ``text`` means, as the catalog writes it.
 
     Raises
     ------
     InputError
-        If it means none (the nearest are offered, and what may be done besides, ``more``), or several.
+        If it means none (the nearest are offered, and what may be done besides, ``hint``), or several.
     """
     name = text if text in cluster_names() else find_system(text)
-    return name or _unknown(spelled_clusters(), text, more)
+    return name or _unknown(spelled_clusters(), text, hint)
 
 
 def fabric_called(text: str) -> str:
@@ -86,8 +86,8 @@ def fabric_called(text: str) -> str:
     return name or _unknown(spelled_fabrics(), text)
 
 
-def _unknown(spelled: Names, text: str, more: str = "") -> NoReturn:
-    raise InputError(f'unknown {spelled.what} "{printable(text)}"; {spelled.near(text)} {more}'.rstrip())
+def _unknown(spelled: Names, text: str, hint: str = "") -> NoReturn:
+    raise InputError(f'unknown {spelled.what} "{printable(text)}"; {spelled.near(text)} {hint}'.rstrip())
 
 
 _SIZES = r"\d{1,7}(?:\s*[x*]\s*\d{1,7})*"
@@ -96,7 +96,7 @@ _COUNTED = (
     re.compile(rf"(?P<name>.+?)\s*[x*:]\s*(?P<sizes>{_SIZES})"),
 )
 """A number before a name (``8 x H100``) and behind one (``h100x8``, ``h100:8``)."""
-_LONGEST = 200
+_MAX_CHARACTERS = 200
 """Characters of a number and a name, several times those of the longest."""
 
 
@@ -113,14 +113,14 @@ def counted(text: str) -> tuple[str, tuple[int, ...], bool] | None:
     """
     words = text.lower().replace("\u00d7", "x").split()
     plain = " ".join(words[: -1 if words[1:] and words[-1] in {"gpu", "gpus"} else None])
-    if len(plain) > _LONGEST:  # the patterns take the square of a length
+    if len(plain) > _MAX_CHARACTERS:  # the patterns take the square of a length
         return None
     for pattern in _COUNTED:
-        found = pattern.fullmatch(plain)
-        name = found and find_system(found["name"])
-        if found and name:
-            sizes = tuple(int(size) for size in re.findall(r"\d+", found["sizes"]))
-            return name, sizes, bool(spelled_gpus().meant(found["name"]))
+        match = pattern.fullmatch(plain)
+        name = match and find_system(match["name"])
+        if match and name:
+            sizes = tuple(int(size) for size in re.findall(r"\d+", match["sizes"]))
+            return name, sizes, bool(spelled_gpus().meant(match["name"]))
     return None
 
 

@@ -23,7 +23,7 @@ NAMED = (NODE, NIC, PLANE, *SWITCHES)
 _NIC_OF = ".nic"
 _ARROW = re.compile(r"\s*(?:->|-|,|\s)\s*")
 _CHIPS = re.compile(r"d(\d{1,9})\.s(\d{1,9})")
-_MOST_NAMED = 4
+_MAX_NAMED = 4  # in a message
 
 
 def part_faults(cluster: Cluster, kind: str, name: str, factor: float, where: str) -> list[Fault]:
@@ -53,9 +53,9 @@ def part_faults(cluster: Cluster, kind: str, name: str, factor: float, where: st
     elif kind == PLANE:
         links = [link for node in _plane(cluster, name, where) for link in _links_at(cluster, node)]
     else:
-        found = _of_kind(cluster, *(SWITCHES if kind == SWITCH else (kind,)))
-        if name not in found:
-            raise InputError(f"{where}: no {kind} has the id {name!r}; {nearest(name, found)}")
+        ids = _of_kind(cluster, *(SWITCHES if kind == SWITCH else (kind,)))
+        if name not in ids:
+            raise InputError(f"{where}: no {kind} has the id {name!r}; {nearest(name, ids)}")
         links = _links_at(cluster, name)
     if not links:
         raise InputError(f"{where}: {kind} {name} has no working link.")
@@ -73,8 +73,8 @@ def lost_faults(cluster: Cluster, name: str) -> list[Fault]:
         If the cluster has nothing of that name.
     """
     where, name = f"{input_name('lost')} {name}", name.strip()
-    kind, _, rest = name.partition(":")
-    named = rest.strip() if kind in (*NAMED, LINK) else ""
+    kind, _, suffix = name.partition(":")
+    named = suffix.strip() if kind in (*NAMED, LINK) else ""
     gone = [gpu.id for gpu in cluster.gpus if name in (gpu.id, gpu.node, gpu.rack, f"d{gpu.domain}")]
     if gone:
         return [Fault(gpu=gpu) for gpu in gone]
@@ -92,12 +92,12 @@ def lost_faults(cluster: Cluster, name: str) -> list[Fault]:
         return (
             [_link(cluster, named, where)] if kind == LINK else part_faults(cluster, kind, named, 0.0, where)
         )
-    wiring, first = cluster.wiring, cluster.gpus[0]
+    wiring, example = cluster.wiring, cluster.gpus[0]
     kinds = {
         kind: node for node, kind in zip(wiring.names, wiring.kinds, strict=True) if kind in (NIC, *SWITCHES)
     }
     link = [wiring.names[ends[0]] for ends in (wiring.a, wiring.b) if len(ends)]
-    names = [first.id, first.node, first.rack, *kinds.values(), "->".join(link)]
+    names = [example.id, example.node, example.rack, *kinds.values(), "->".join(link)]
     raise InputError(
         f"{where}: {cluster.name} has no GPU, node, rack, domain, NIC, switch or link of that name; "
         "examples of names: "
@@ -105,14 +105,14 @@ def lost_faults(cluster: Cluster, name: str) -> list[Fault]:
     )
 
 
-def with_faults(faults: Iterable[Fault], more: Iterable[Fault]) -> tuple[Fault, ...]:
+def with_faults(faults: Iterable[Fault], added: Iterable[Fault]) -> tuple[Fault, ...]:
     """Return all of some faults, each GPU and link once, at the lowest rate given for it."""
-    found: dict[object, Fault] = {}
-    for fault in (*faults, *more):
+    merged: dict[object, Fault] = {}
+    for fault in (*faults, *added):
         key = fault.gpu or (frozenset(fault.link or ()), fault.cabled_to)
-        if key not in found or fault.factor < found[key].factor:
-            found[key] = fault
-    return tuple(found.values())
+        if key not in merged or fault.factor < merged[key].factor:
+            merged[key] = fault
+    return tuple(merged.values())
 
 
 def _of_kind(cluster: Cluster, *kinds: str) -> list[str]:
@@ -131,7 +131,7 @@ def _others(cluster: Cluster, name: str) -> list[str]:
 
 
 def _links_at(cluster: Cluster, name: str) -> list[tuple[str, str]]:
-    return [(name, other) for other in _others(cluster, name)]
+    return [(name, neighbour) for neighbour in _others(cluster, name)]
 
 
 def _link(cluster: Cluster, text: str, where: str) -> Fault:
@@ -145,7 +145,7 @@ def _link(cluster: Cluster, text: str, where: str) -> Fault:
         a, b = known[0]
         raise InputError(
             f"{where}: no link connects {a} and {b}; {a} has links to "
-            f"{', '.join(_others(cluster, a)[:_MOST_NAMED])}, ..."
+            f"{', '.join(_others(cluster, a)[:_MAX_NAMED])}, ..."
         )
     gpu = cluster.gpus[0].id
     raise InputError(
@@ -167,8 +167,10 @@ def _nic_links(cluster: Cluster, name: str, where: str) -> list[tuple[str, str]]
     links = [link for link in _links_at(cluster, end) if _kind(cluster, link[1]) in SCALE_OUT_KINDS]
     if not links:
         host = cluster.wiring.node[cluster.wiring.number[end]]
-        mine = [nic for nic in nics if cluster.wiring.node[cluster.wiring.number[nic]] == host]
-        remedy = f"name the NIC itself, like {', '.join(mine[:_MOST_NAMED])}" if mine else "it cannot fail"
+        on_host = [nic for nic in nics if cluster.wiring.node[cluster.wiring.number[nic]] == host]
+        remedy = (
+            f"name the NIC itself, like {', '.join(on_host[:_MAX_NAMED])}" if on_host else "it cannot fail"
+        )
         raise InputError(f"{where}: this GPU has no link that leaves its domain; {remedy}.")
     return links
 
@@ -178,9 +180,9 @@ def _plane(cluster: Cluster, name: str, where: str) -> list[str]:
     wiring = cluster.wiring
     plane = np.where(wiring.is_kind(*SCALE_OUT_KINDS), wiring.numbered["plane"], -1)
     number = name.removeprefix("p").strip()
-    asked = int(number) if number.isdecimal() and len(number) < 10 else -2
-    found = np.flatnonzero(plane == asked).tolist()
-    switches = [wiring.names[node] for node in found] or _chips(cluster, name)
+    index = int(number) if number.isdecimal() and len(number) < 10 else -2
+    nodes = np.flatnonzero(plane == index).tolist()
+    switches = [wiring.names[node] for node in nodes] or _chips(cluster, name)
     if not switches:
         known = ", ".join(map(str, np.unique(plane[plane >= 0]).tolist())) or "none"
         raise InputError(

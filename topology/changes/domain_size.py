@@ -24,15 +24,17 @@ def with_domain_gpus(cluster: Cluster, gpus: int) -> Cluster:
         they cannot be of that size; if there are several and nothing is known of a network between them.
     """
     spec, where = cluster.spec, f"`domain_gpus` {gpus}"
-    first = spec.domains[0]
-    homogeneous = all(replace(one, gpus=first.gpus) == first for one in dict.fromkeys(spec.domains))
-    if spec.raw is not None or spec.faults or not homogeneous or not isinstance(first, SwitchDomain):
+    original = spec.domains[0]
+    homogeneous = all(
+        replace(domain, gpus=original.gpus) == original for domain in dict.fromkeys(spec.domains)
+    )
+    if spec.raw is not None or spec.faults or not homogeneous or not isinstance(original, SwitchDomain):
         raise InputError(
             f"{where}: {cluster.name} must have domains of one kind with a single tier of switches, and no faults."
         )
-    if gpus == first.gpus:
+    if gpus == original.gpus:
         return cluster
-    step = first.gpus_per_node
+    step = original.gpus_per_node
     if gpus < 1 or (gpus % step and gpus > step):
         raise InputError(
             f"{where}: expected whole nodes ({step} GPUs each), like {max(1, gpus // step) * step}."
@@ -42,6 +44,6 @@ def with_domain_gpus(cluster: Cluster, gpus: int) -> Cluster:
         raise InputError(f"{where}: {cluster.name} has {total} GPUs in total; request more with name@{gpus}.")
     if gpus < total and spec.scale_out is None:
         raise InputError(f"{where}: the network between domains of {cluster.name} is unknown.")
-    figures = {name: figure for name, figure in first.figures.items() if not name.startswith("domain_")}
-    domain = replace(first, gpus=gpus, gpus_per_node=min(step, gpus), figures=figures)
+    figures = {name: figure for name, figure in original.figures.items() if not name.startswith("domain_")}
+    domain = replace(original, gpus=gpus, gpus_per_node=min(step, gpus), figures=figures)
     return build_cluster(fill_domains(cluster.name, domain, spec.scale_out, total))

@@ -20,9 +20,9 @@ from topology.graph import SCALE_OUT_KINDS
 from topology.routes import LinkLoads, Router, Traffic, pattern_traffic
 from topology.spec import Fault
 
-_MOST = 4  # clusters that are tried
-_MOST_NAMED = 4
-_CLEARLY = 0.99  # of a time, below which another is shorter
+_MAX_TRIED = 4  # clusters: each is routed anew
+_MAX_NAMED = 4  # in a message
+_WORTHWHILE = 0.99  # of the time as it is: a gain below 1 % is not worth a note
 
 
 def without_slow_links(cluster: Cluster) -> Iterator[tuple[tuple[str, ...], Cluster]]:
@@ -33,20 +33,22 @@ def without_slow_links(cluster: Cluster) -> Iterator[tuple[tuple[str, ...], Clus
     """
     if all(fault.link is None for fault in cluster.spec.faults):
         return
-    whole = without_broken_links(cluster)
+    intact = without_broken_links(cluster)
     cut = {frozenset(fault.link): fault for fault in cluster.spec.faults if fault.link is not None}
     slow = [
         (fault.factor, "->".join(fault.link), [fault.link])
         for fault in cut.values()
         if fault.factor and fault.link
     ]
-    slow += _slow_nics(whole, {link: fault.factor for link, fault in cut.items()})
+    slow += _slow_nics(intact, {link: fault.factor for link, fault in cut.items()})
     factors = sorted({factor for factor, *_ in slow})
-    if len(factors) > _MOST:
-        factors = [factors[place] for place in np.linspace(0, len(factors) - 1, _MOST).round().astype(int)]
-    for most in factors:
+    if len(factors) > _MAX_TRIED:
+        factors = [
+            factors[place] for place in np.linspace(0, len(factors) - 1, _MAX_TRIED).round().astype(int)
+        ]
+    for limit in factors:
         links = {
-            frozenset(link): (name, link) for factor, name, some in slow if factor <= most for link in some
+            frozenset(link): (name, link) for factor, name, parts in slow if factor <= limit for link in parts
         }
         names = tuple(dict.fromkeys(name for name, _ in links.values()))
         gone = [Fault(link=link) for _, link in links.values()]
@@ -69,7 +71,7 @@ def drained_note(cluster: Cluster, traffic: Traffic, loads: LinkLoads) -> str:
 
     ``loads`` are those of the cluster as it is.
     """
-    best: tuple[float, tuple[str, ...]] = (loads.bound_s * _CLEARLY, ())
+    best: tuple[float, tuple[str, ...]] = (loads.bound_s * _WORTHWHILE, ())
     for names, drained in without_slow_links(cluster):
         best = min(best, (Router(drained).loads(traffic).bound_s, names))
     seconds, names = best
@@ -83,34 +85,34 @@ def drained_note(cluster: Cluster, traffic: Traffic, loads: LinkLoads) -> str:
 
 def named(names: Sequence[str]) -> str:
     """Name the first few of some GPUs and NICs."""
-    return ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
+    return ", ".join(names[:_MAX_NAMED]) + (", ..." if len(names) > _MAX_NAMED else "")
 
 
 def _slow_nics(
-    whole: Cluster, cut: Mapping[frozenset[str], float]
+    cluster: Cluster, cut: Mapping[frozenset[str], float]
 ) -> list[tuple[float, str, list[tuple[str, str]]]]:
     """Return the part of their rate out of their domain that GPUs and NICs have left, their names and their links."""
-    wiring = whole.wiring
-    rates, found = wiring.bytes_per_s, []
+    wiring = cluster.wiring
+    rates, slow = wiring.bytes_per_s, []
     for name in dict.fromkeys(end for link in cut for end in sorted(link)):
-        if links := _nic_links(whole, name):
+        if links := _nic_links(cluster, name):
             rate = rates[wiring.find(links)]
             factor = float(rate @ [cut.get(frozenset(link), 1.0) for link in links] / rate.sum())
             if 0 < factor < 1:
-                found.append((factor, name, links))
-    return found
+                slow.append((factor, name, links))
+    return slow
 
 
-def _nic_links(whole: Cluster, name: str) -> list[tuple[str, str]]:
+def _nic_links(cluster: Cluster, name: str) -> list[tuple[str, str]]:
     """Return the links of a NIC, or of a GPU to its NICs and to switches between domains."""
-    wiring = whole.wiring
+    wiring = cluster.wiring
     number = wiring.number.get(name)
     if number is None or wiring.kinds[number] not in ("gpu", "nic"):
         return []
-    every = wiring.kinds[number] == "nic"
-    others = wiring.others(number).tolist()
+    is_nic = wiring.kinds[number] == "nic"
+    neighbours = wiring.others(number).tolist()
     return [
-        (name, wiring.names[other])
-        for other in others
-        if every or wiring.kinds[other] in ("nic", *SCALE_OUT_KINDS)
+        (name, wiring.names[neighbour])
+        for neighbour in neighbours
+        if is_nic or wiring.kinds[neighbour] in ("nic", *SCALE_OUT_KINDS)
     ]

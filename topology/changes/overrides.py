@@ -36,9 +36,9 @@ _FIGURES: Mapping[str, Mapping[str, str]] = {
     "system": SYSTEM_FIGURES,
 }
 """Kinds of parts: GPUs, fabrics inside domains and between them, systems; the first three name all of their kind."""
-_MOST_TIMES = 10_000
+_MAX_RATIO = 10_000
 """Maximum ratio of an override to the old figure; beyond it the unit prefix is probably wrong."""
-_MOST: Mapping[str, float] = {
+_MAX_VALUES: Mapping[str, float] = {
     "byte/s": 1e17,
     "s": 1.0,
     "W": 1e9,
@@ -82,16 +82,18 @@ def overrides(clusters: Sequence[Cluster], settings: Iterable[str]) -> list[Clus
         If a setting is written otherwise, no cluster has its part or the part no such figure, one is set twice, a
         factor is given for an unpublished figure, or a value is not a positive quantity of the figure's unit.
     """
-    given = [_parsed(text) for text in settings]
+    parsed = [_parsed(text) for text in settings]
     parts = [_parts(cluster.spec) for cluster in clusters]
-    for setting in given:
-        if not any(_named(setting.part, own) for own in parts):
+    for setting in parsed:
+        if not any(_named(setting.part, figures) for figures in parts):
             _refuse_part(setting, clusters, parts)
-    found = []
-    for cluster, own in zip(clusters, parts, strict=True):
-        mine = [setting for setting in given if _named(setting.part, own)]
-        found.append(rebuilt(cluster, _applied(cluster.spec, _changes(mine, own))) if mine else cluster)
-    return found
+    changed = []
+    for cluster, figures in zip(clusters, parts, strict=True):
+        matching = [setting for setting in parsed if _named(setting.part, figures)]
+        changed.append(
+            rebuilt(cluster, _applied(cluster.spec, _changes(matching, figures))) if matching else cluster
+        )
+    return changed
 
 
 def figures_of(spec: ClusterSpec) -> Iterator[tuple[str, str, Figure]]:
@@ -103,11 +105,11 @@ def figures_of(spec: ClusterSpec) -> Iterator[tuple[str, str, Figure]]:
 
 def figures_set(spec: ClusterSpec) -> list[tuple[str, str, Figure]]:
     """Return part, name and figure of all that a user set, each once."""
-    found: dict[tuple[str, str], Figure] = {}
+    figures: dict[tuple[str, str], Figure] = {}
     for part, name, figure in figures_of(spec):
         if figure.source.startswith(SET_BY_USER):
-            found.setdefault((part, name), figure)
-    return [(part, name, figure) for (part, name), figure in found.items()]
+            figures.setdefault((part, name), figure)
+    return [(part, name, figure) for (part, name), figure in figures.items()]
 
 
 def quantity_text(value: float, unit: str) -> str:
@@ -144,10 +146,10 @@ def _parsed(text: str) -> _Setting:
         )
     setting = _Setting(part, figure.lower().replace("-", "_"), value)
     factor: float | None = None
-    if found := _FACTOR.fullmatch(value):
-        factor = float(found[1])
-    elif found := _PERCENT.fullmatch(value):
-        factor = 1 + float(found[1]) / 100
+    if match := _FACTOR.fullmatch(value):
+        factor = float(match[1])
+    elif match := _PERCENT.fullmatch(value):
+        factor = 1 + float(match[1]) / 100
     elif value.endswith("%"):
         setting.refuse("a change in percent needs a sign: +10% or -10%; write a multiple like 1.1x.")
     elif _NEARLY_FACTOR.fullmatch(value):
@@ -159,20 +161,20 @@ def _parsed(text: str) -> _Setting:
 
 def _parts(spec: ClusterSpec) -> _Parts:
     """Return the parts of a cluster by kind and name, the first of each name."""
-    found: dict[str, dict[str, GpuSpec | FabricSpec | DomainSpec]] = {kind: {} for kind in _FIGURES}
+    parts: dict[str, dict[str, GpuSpec | FabricSpec | DomainSpec]] = {kind: {} for kind in _FIGURES}
     for domain in dict.fromkeys(spec.domains):
-        found["gpu"].setdefault(domain.gpu.name, domain.gpu)
-        found["system"].setdefault(domain.part, domain)
+        parts["gpu"].setdefault(domain.gpu.name, domain.gpu)
+        parts["system"].setdefault(domain.part, domain)
         for fabric in domain.fabrics if spec.raw is None else ():
-            found["scale-up"].setdefault(fabric.name, fabric)
+            parts["scale-up"].setdefault(fabric.name, fabric)
     if spec.raw is not None:
         kinds = {node.id: node.kind for node in spec.raw.nodes}
         for link in spec.raw.links:
-            found[_role(link, kinds)].setdefault(link.fabric.name, link.fabric)
+            parts[_role(link, kinds)].setdefault(link.fabric.name, link.fabric)
     elif spec.scale_out is not None:
-        found["scale-out"][spec.scale_out.fabric.name] = spec.scale_out.fabric
+        parts["scale-out"][spec.scale_out.fabric.name] = spec.scale_out.fabric
     return {
-        (kind, name): _figures(kind, part) for kind, table in found.items() for name, part in table.items()
+        (kind, name): _figures(kind, part) for kind, table in parts.items() for name, part in table.items()
     }
 
 
@@ -194,10 +196,10 @@ def _named(name: str, parts: Iterable[_Part]) -> list[_Part]:
 
     A name is read in any spelling, or as the first words of one part alone (``h100`` for ``h100-sxm``).
     """
-    wanted = name.lower().replace("_", "-")
-    if wanted in _FIGURES and wanted != "system":
-        return [part for part in parts if part[0] == wanted]
-    meant = Names("part", {own: own for _, own in parts}).meant(name)
+    kind = name.lower().replace("_", "-")
+    if kind in _FIGURES and kind != "system":
+        return [part for part in parts if part[0] == kind]
+    meant = Names("part", {part_name: part_name for _, part_name in parts}).meant(name)
     return [part for part in parts if part[1] in meant] if len(meant) == 1 else []
 
 
@@ -205,29 +207,31 @@ def _refuse_part(setting: _Setting, clusters: Sequence[Cluster], parts: Sequence
     """Raise InputError: no part of any cluster is called so."""
     names = list(dict.fromkeys(cluster.name for cluster in clusters))
     has_no = f"none of {', '.join(names)} has a" if names[1:] else f"{names[0]} has no"
-    wanted = setting.part.lower().replace("_", "-")
-    if wanted in _FIGURES and wanted != "system":
-        setting.refuse(f"{has_no} fabric {'between' if wanted == 'scale-out' else 'inside'} domains.")
-    every = sorted({part for own in parts for part in own}, key=lambda part: [*_FIGURES].index(part[0]))
-    known = [name for _, name in every if name not in ("custom", "raw", "none")]
-    kinds = [kind for kind in ("gpu", "scale-up", "scale-out") if any(kind == one for one, _ in every)]
+    role = setting.part.lower().replace("_", "-")
+    if role in _FIGURES and role != "system":
+        setting.refuse(f"{has_no} fabric {'between' if role == 'scale-out' else 'inside'} domains.")
+    part_ids = sorted(
+        {part for figures in parts for part in figures}, key=lambda part: [*_FIGURES].index(part[0])
+    )
+    known = [name for _, name in part_ids if name not in ("custom", "raw", "none")]
+    kinds = [kind for kind in ("gpu", "scale-up", "scale-out") if any(kind == role for role, _ in part_ids)]
     setting.refuse(f"{has_no} part {setting.part!r}; {nearest(setting.part, [*known, *kinds])}")
 
 
 def _changes(settings: Sequence[_Setting], parts: _Parts) -> _Parts:
     """Return the new figures by part, each of which is set once."""
-    found: dict[_Part, dict[str, Figure]] = {}
+    changes: dict[_Part, dict[str, Figure]] = {}
     by: dict[tuple[_Part, str], _Setting] = {}
     for setting in settings:
         for part in _meant(setting, parts):
-            own = parts[part]
-            peaks = [key for key in own if key.endswith(PEAKS)]
+            figures = parts[part]
+            peaks = [key for key in figures if key.endswith(PEAKS)]
             for key in peaks if setting.figure == PEAKS else [setting.figure]:
-                before = by.setdefault((part, key), setting)
-                if before is not setting:
-                    setting.refuse(f"{part[1]}.{key} is already set by {before}; give only one of them.")
-                found.setdefault(part, {})[key] = _changed(setting, part, key, own.get(key))
-    return found
+                earlier = by.setdefault((part, key), setting)
+                if earlier is not setting:
+                    setting.refuse(f"{part[1]}.{key} is already set by {earlier}; give only one of them.")
+                changes.setdefault(part, {})[key] = _changed(setting, part, key, figures.get(key))
+    return changes
 
 
 def _meant(setting: _Setting, parts: _Parts) -> list[_Part]:
@@ -250,8 +254,8 @@ def _meant(setting: _Setting, parts: _Parts) -> list[_Part]:
         setting.refuse(f"{setting.part} has no figure {setting.figure!r}; {nearest(setting.figure, known)}")
     if setting.factor is None:
         return able
-    own = {part: parts[part].get(setting.figure) for part in able}
-    return [part for part, figure in own.items() if figure is not None and figure.published] or able
+    figures = {part: parts[part].get(setting.figure) for part in able}
+    return [part for part, figure in figures.items() if figure is not None and figure.published] or able
 
 
 def _changed(setting: _Setting, part: _Part, key: str, old: Figure | None) -> Figure:
@@ -268,14 +272,14 @@ def _changed(setting: _Setting, part: _Part, key: str, old: Figure | None) -> Fi
     else:
         value = _value(setting, unit)
         source = f"{SET_BY_USER} instead of {_text(old)}" if old is not None and known else SET_BY_USER
-        if kind == "gpu" and (wrong := wrong_figure(key, value)):
-            setting.refuse(wrong)
+        if kind == "gpu" and (problem := wrong_figure(key, value)):
+            setting.refuse(problem)
     if old is None or not known:
-        if kind != "gpu" and not 1e-12 < value <= _MOST[unit]:
+        if kind != "gpu" and not 1e-12 < value <= _MAX_VALUES[unit]:
             setting.refuse("this is not plausible; is a unit prefix wrong?")
-    elif not 1 / _MOST_TIMES <= value / old.value <= _MOST_TIMES:
+    elif not 1 / _MAX_RATIO <= value / old.value <= _MAX_RATIO:
         setting.refuse(
-            f"this differs from {_text(old)} by more than {_MOST_TIMES:,}x; is the unit or its prefix wrong?"
+            f"this differs from {_text(old)} by more than {_MAX_RATIO:,}x; is the unit or its prefix wrong?"
         )
     return Figure(value, unit, Evidence.USER, source, quantity_text(value, unit))
 
@@ -301,32 +305,32 @@ def _applied(spec: ClusterSpec, changes: _Parts) -> ClusterSpec:
     """Return a cluster with new figures of its parts."""
 
     @cache
-    def gpu(one: GpuSpec) -> GpuSpec:
-        new = changes.get(("gpu", one.name))
-        return replace(one, figures={**one.figures, **new}) if new else one
+    def gpu(old: GpuSpec) -> GpuSpec:
+        new = changes.get(("gpu", old.name))
+        return replace(old, figures={**old.figures, **new}) if new else old
 
     @cache
-    def fabric(kind: str, one: FabricSpec) -> FabricSpec:
-        new: Any = changes.get((kind, one.name), {})
-        return replace(one, **new) if new else one
+    def fabric(kind: str, old: FabricSpec) -> FabricSpec:
+        new: Any = changes.get((kind, old.name), {})
+        return replace(old, **new) if new else old
 
     @cache
-    def domain(one: DomainSpec) -> DomainSpec:
-        new: dict[str, Any] = {"gpu": gpu(one.gpu), "fabric": fabric("scale-up", one.fabric)}
-        new["figures"] = {**one.figures, **changes.get(("system", one.part), {})}
-        if isinstance(one, TorusDomain):
-            new["dimension_fabrics"] = tuple(fabric("scale-up", old) for old in one.dimension_fabrics)
-        made = replace(one, **new)
-        return one if made == one else made
+    def domain(old: DomainSpec) -> DomainSpec:
+        new: dict[str, Any] = {"gpu": gpu(old.gpu), "fabric": fabric("scale-up", old.fabric)}
+        new["figures"] = {**old.figures, **changes.get(("system", old.part), {})}
+        if isinstance(old, TorusDomain):
+            new["dimension_fabrics"] = tuple(fabric("scale-up", axis) for axis in old.dimension_fabrics)
+        updated = replace(old, **new)
+        return old if updated == old else updated
 
     if spec.raw is not None:
         kinds = {node.id: node.kind for node in spec.raw.nodes}
 
-        def node(one: RawNode) -> RawNode:
-            return one if one.gpu is None else replace(one, gpu=gpu(one.gpu))
+        def node(old: RawNode) -> RawNode:
+            return old if old.gpu is None else replace(old, gpu=gpu(old.gpu))
 
-        def link(one: RawLink) -> RawLink:
-            return replace(one, fabric=fabric(_role(one, kinds), one.fabric))
+        def link(old: RawLink) -> RawLink:
+            return replace(old, fabric=fabric(_role(old, kinds), old.fabric))
 
         nodes, links = tuple(map(node, spec.raw.nodes)), tuple(map(link, spec.raw.links))
         return raw_cluster_spec(spec.name, replace(spec.raw, nodes=nodes, links=links), spec.faults)

@@ -43,18 +43,18 @@ def repeated(cluster: Cluster, count: int) -> Cluster:
     name = f"{count} x {cluster.name}"
     faults = _faults(spec.faults, len(spec.domains), count, cluster.name)
     larger = replace(spec, name=name, domains=spec.domains * count, faults=faults)
-    whole = build_cluster(check_cluster(larger, name, SIZED_GPUS))
+    larger_cluster = build_cluster(check_cluster(larger, name, SIZED_GPUS))
     if not isinstance(cluster, ClusterView):
-        return whole
+        return larger_cluster
     domains = len(spec.domains)
     ids = [_moved(gpu, by, cluster.name) for by in range(0, count * domains, domains) for gpu in cluster.ids]
-    return ClusterView(whole, ids, name)
+    return ClusterView(larger_cluster, ids, name)
 
 
 def alike(spec: ClusterSpec) -> bool:
     """Whether all domains are of one kind and size, with nothing broken and no graph of their own."""
-    first = spec.domains[0]
-    same = all(domain is first or domain == first for domain in spec.domains)
+    reference = spec.domains[0]
+    same = all(domain is reference or domain == reference for domain in spec.domains)
     return spec.raw is None and not spec.faults and same
 
 
@@ -75,7 +75,7 @@ def _faults(faults: Sequence[Fault], domains: int, count: int, where: str) -> tu
 
 def _moved(name: str, by: int, where: str) -> str:
     """Return the id of what is ``by`` domains further on."""
-    found = _DOMAIN.match(name)
-    if found is None:
+    match = _DOMAIN.match(name)
+    if match is None:
         raise InputError(f"{where}: its broken link at {name} spans domains, so the cluster cannot repeat.")
-    return f"d{int(found[1]) + by}{name[found.end() :]}"
+    return f"d{int(match[1]) + by}{name[match.end() :]}"

@@ -21,7 +21,7 @@ Line = tuple[tuple[str, Point], tuple[str, Point]]
 FONT = "DejaVu Sans"
 TEXT_POINTS, SMALL_POINTS = 10, 9
 """Font sizes of titles and legends, and of all else."""
-MOST_WIDE = 1050
+MAX_WIDTH = 1050
 """Width of a drawing in points: with its margin it fits on a screen of 1,440 pixels without being made smaller."""
 
 
@@ -162,8 +162,8 @@ class Canvas:
 
     def _heading(self) -> str:
         """Return the title and the lines under it, above everything else."""
-        titles = wrapped(self.title, MOST_WIDE, _TITLE_POINTS, bold=True)
-        lines = [part for line in self.subtitles for part in wrapped(line, MOST_WIDE, TEXT_POINTS)]
+        titles = wrapped(self.title, MAX_WIDTH, _TITLE_POINTS, bold=True)
+        lines = [part for line in self.subtitles for part in wrapped(line, MAX_WIDTH, TEXT_POINTS)]
         widths = [text_width(text, _TITLE_POINTS, bold=True) for text in titles]
         width = max([*widths, *(text_width(line, TEXT_POINTS) for line in lines)])
         look: dict[str, Any] = {"align": "left", "width": width}
@@ -185,7 +185,7 @@ def in_lines(sizes: Sequence[Point], apart: Point, margin: float = 0.0) -> list[
     corners: list[Point] = []
     x, y, tall = margin, 0.0, 0.0
     for wide, high in sizes:
-        if x > margin and x + wide + margin > MOST_WIDE:
+        if x > margin and x + wide + margin > MAX_WIDTH:
             x, y, tall = margin, y + tall + apart[1], 0.0
         corners.append((x, y))
         x, tall = x + wide + apart[0], max(tall, high)

@@ -16,7 +16,8 @@ from topology.spec import FabricSpec
 from topology.structures.domain import DomainSpec
 from topology.structures.torus import TorusDomain
 
-_MOST_RANGES, _MOST_KINDS, _MOST_TITLES = 3, 3, 4
+_MAX_RANGES, _MAX_KINDS, _MAX_TITLES = 3, 3, 4
+"""Ranges of numbers, kinds of domains and their titles that are named; the others are counted."""
 UNCOUNTED = "switch chips: number not published"
 """Of switches where one in the graph replaces all."""
 
@@ -30,8 +31,8 @@ def ranges(numbers: Sequence[int], head: str = "d") -> str:
         else:
             runs.append([number, number])
     texts = [f"{head}{a}" if a == b else f"{head}{a} to {head}{b}" for a, b in runs]
-    more = len(texts) - _MOST_RANGES
-    return ", ".join(texts[:_MOST_RANGES]) + (", ..." if more > 0 else "")
+    hidden = len(texts) - _MAX_RANGES
+    return ", ".join(texts[:_MAX_RANGES]) + (", ..." if hidden > 0 else "")
 
 
 def common_head(names: Sequence[str]) -> str:
@@ -47,8 +48,8 @@ def ids_text(names: Sequence[str]) -> str:
 
 def broken_lines(text: str) -> list[str]:
     """Break "a x b = c" before the sign, to fit a narrow place."""
-    left, sign, right = text.partition(" = ")
-    return [left, f"= {right}"] if sign else [left]
+    terms, sign, total = text.partition(" = ")
+    return [terms, f"= {total}"] if sign else [terms]
 
 
 def slow_gpus(cluster: Cluster) -> dict[str, float]:
@@ -62,8 +63,8 @@ def title(cluster: Cluster) -> str:
     domains = cluster.spec.domains
     titles = Counter(kind_title(domain) for domain in domains)
     parts = [f"{count:,} x {name}" if len(domains) > 1 else name for name, count in titles.items()]
-    if len(parts) > _MOST_TITLES:
-        parts = [*parts[: _MOST_TITLES - 1], f"{len(parts) - _MOST_TITLES + 1} more kinds"]
+    if len(parts) > _MAX_TITLES:
+        parts = [*parts[: _MAX_TITLES - 1], f"{len(parts) - _MAX_TITLES + 1} more kinds"]
     statuses, warning = {domain.status for domain in domains}, ""
     if "hypothetical" in statuses:
         warning = " (HYPOTHETICAL, projected figures)"
@@ -94,7 +95,7 @@ def physical_line(cluster: Cluster) -> str:
     counted = [plural(count, word) for count, word in cables if count]
     if counted:
         parts.append(f"{' and '.join(counted)} outside hosts")
-    if not all(one.counted for one in limits.cabling):
+    if not all(fabric.counted for fabric in limits.cabling):
         parts.append("scale-up cables not published")
     elif not counted:
         parts.append("no cables between hosts")
@@ -115,13 +116,13 @@ def subtitles(cluster: Cluster, opened: int | None) -> list[str]:
     kinds: dict[object, DomainSpec] = {}
     for domain in chosen:  # of those of a raw graph the slowest
         key = (domain.gpu.name, domain.fabric.name, domain.structure, domain.links_per_gpu)
-        kinds[key] = min(kinds.get(key, domain), domain, key=lambda one: one.scale_up_bytes_per_s)
+        kinds[key] = min(kinds.get(key, domain), domain, key=lambda member: member.scale_up_bytes_per_s)
     lines: list[str] = []
-    for domain in list(kinds.values())[:_MOST_KINDS]:
+    for domain in list(kinds.values())[:_MAX_KINDS]:
         lines += [gpu_line(domain), scale_up_line(domain)]
         lines += [scale_out_line(spec.scale_out, domain)] if spec.scale_out is not None else []
-    if len(kinds) > _MOST_KINDS:
-        lines.append(f"and {len(kinds) - _MOST_KINDS} more kinds of domain")
+    if len(kinds) > _MAX_KINDS:
+        lines.append(f"and {len(kinds) - _MAX_KINDS} more kinds of domain")
     if opened is not None and len(spec.domains) > 1:
         lines.append(f"Drawn here: domain d{opened} of {len(spec.domains)}")
     return [*lines, physical_line(cluster)]

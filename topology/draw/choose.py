@@ -15,10 +15,13 @@ from topology.draw.painter import Painter
 
 _OPEN_PODS, _OPEN_GPUS = 4, 576
 _OVERLAY_PODS, _OVERLAY_GPUS = 18, 1152
-_LONGEST_BLOCK, _KEPT_ROWS = 18, 6
-_MOST_SHAPES, _MOST_GROUPS, _MOST_BLOCKS = 8, 3, 3
-_LEAST_HEADER = 28
-_CELL, _ROOM = 27, 990
+"""Pods and GPUs up to which a cluster is drawn in full: without an overlay, and with one, whose values all differ."""
+_MAX_ROWS, _KEPT_ROWS = 18, 6
+"""Hosts of a block, as many as an NVL72 has; of a longer one, rows of identical hosts that stay."""
+_MAX_SHAPES, _MAX_GROUPS, _MAX_BLOCKS = 8, 3, 3
+_MIN_HEADER_WIDTH = 28
+_CELL_WIDTH, _LINE_WIDTH = 27, 990
+"""Points of a GPU with the gap beside it, and of a line of blocks."""
 
 
 @dataclass(frozen=True)
@@ -136,46 +139,48 @@ def fabric_sections(painter: Painter) -> list[Section]:
     groups = painter.fold.groups
     pods, gpus = sum(len(group.pods) for group in groups), len(painter.cluster.gpus)
     colours = painter.overlay is not None
-    most = (_OVERLAY_PODS, _OVERLAY_GPUS) if colours else (_OPEN_PODS, _OPEN_GPUS)
-    if pods <= most[0] and gpus <= most[1]:
+    open_limits = (_OVERLAY_PODS, _OVERLAY_GPUS) if colours else (_OPEN_PODS, _OPEN_GPUS)
+    if pods <= open_limits[0] and gpus <= open_limits[1]:
         return [
             Section(group, [_column(painter, pod, every_row=colours) for pod in group.pods])
             for group in groups
         ]
-    kinds, rest = painter.same(
-        groups, lambda group: (group.shape, *_parts(group.pods, group.spines)), _MOST_GROUPS
+    kinds, unlike = painter.same(
+        groups, lambda group: (group.shape, *_parts(group.pods, group.spines)), _MAX_GROUPS
     )
-    each = max(2, _MOST_SHAPES // len(kinds))
-    sections = [Section(first, _columns(painter, first.pods, each), others) for first, *others in kinds]
-    if rest:
-        column = Column([pod for group in rest for pod in group.pods])
-        sections.append(Section(rest[0], [column], rest[1:], differ=True))
+    limit = max(2, _MAX_SHAPES // len(kinds))
+    sections = [
+        Section(leader, _columns(painter, leader.pods, limit), followers) for leader, *followers in kinds
+    ]
+    if unlike:
+        column = Column([pod for group in unlike for pod in group.pods])
+        sections.append(Section(unlike[0], [column], unlike[1:], differ=True))
     return sections
 
 
-def _columns(painter: Painter, pods: Sequence[Pod], most: int) -> list[Column]:
+def _columns(painter: Painter, pods: Sequence[Pod], limit: int) -> list[Column]:
     """Return the columns of one group: the first pod of each shape open, the others counted."""
     columns: list[Column] = []
-    kinds, rest = painter.same(pods, lambda pod: (pod.shape, *_parts([pod])), most)
-    for first, *others in kinds:
-        columns.append(_column(painter, first))
-        inside = [pod for pod in others if not {*first.domains}.isdisjoint(pod.domains)]
-        beyond = [pod for pod in others if pod not in inside]
+    kinds, unlike = painter.same(pods, lambda pod: (pod.shape, *_parts([pod])), limit)
+    for leader, *followers in kinds:
+        columns.append(_column(painter, leader))
+        inside = [pod for pod in followers if not {*leader.domains}.isdisjoint(pod.domains)]
+        beyond = [pod for pod in followers if pod not in inside]
         columns += _left_out(inside, same=True, more_domains=False)
         columns += _left_out(beyond, same=True)
-    return [*columns, *_left_out(rest)]
+    return [*columns, *_left_out(unlike)]
 
 
 def _parts(pods: Sequence[Pod], spines: Sequence[Switch] = ()) -> tuple[list[Host], list[Switch]]:
     """Return the hosts of some pods, and the switches over them."""
-    both = Column(list(pods))
-    return both.hosts, [*both.leaves, *spines]
+    column = Column(list(pods))
+    return column.hosts, [*column.leaves, *spines]
 
 
 def _column(painter: Painter, pod: Pod, *, every_row: bool = False) -> Column:
     """Return a pod drawn open; of many blocks the first of each shape, with the numbers of those like it."""
     blocks = _blocks(painter, pod, every_row=every_row)
-    if len(blocks) > _MOST_BLOCKS:
+    if len(blocks) > _MAX_BLOCKS:
         shapes = painter.fold.domain_shapes
 
         def kind(block: Block) -> Shape:
@@ -183,8 +188,12 @@ def _column(painter: Painter, pod: Pod, *, every_row: bool = False) -> Column:
 
         kinds, _ = painter.same(blocks, lambda block: (kind(block), block.hosts, ()))
         blocks = [
-            replace(first, alike=1 + len(rest), others=tuple(host for block in rest for host in block.hosts))
-            for first, *rest in kinds
+            replace(
+                leader,
+                alike=1 + len(followers),
+                others=tuple(host for block in followers for host in block.hosts),
+            )
+            for leader, *followers in kinds
         ]
     return Column([pod], blocks)
 
@@ -208,11 +217,13 @@ def _blocks(painter: Painter, pod: Pod, *, every_row: bool) -> list[Block]:
             rows = _rows(painter, names, hosts, every_row=every_row)
             blocks.append(Block(title, rows, tuple(hosts), single=True, whole=True))
             continue
-        racks, whole = _racks(hosts), len(hosts) == len(by_domain[number])
-        several = not whole or 1 < len(racks) <= _MOST_BLOCKS
-        racks = [hosts] if len(racks) > _MOST_BLOCKS else racks
-        whole = whole and len(racks) == 1
-        blocks += [_block(painter, rack, several=several, every_row=every_row, whole=whole) for rack in racks]
+        racks, complete = _racks(hosts), len(hosts) == len(by_domain[number])
+        several = not complete or 1 < len(racks) <= _MAX_BLOCKS
+        racks = [hosts] if len(racks) > _MAX_BLOCKS else racks
+        complete = complete and len(racks) == 1
+        blocks += [
+            _block(painter, rack, several=several, every_row=every_row, whole=complete) for rack in racks
+        ]
     return blocks
 
 
@@ -222,10 +233,10 @@ def domain_section(painter: Painter, number: int) -> Section:
     racks = _racks(hosts)
     blocks = [_block(painter, rack, several=len(racks) > 1, every_row=True) for rack in racks]
     wide = max(header_width(painter, block.rows) for block in blocks)
-    most = max(2, 2 * (_ROOM // (wide + max(block.columns for block in blocks) * _CELL)))
-    if len(blocks) > most or max(len(block.rows) for block in blocks) > _LONGEST_BLOCK:
+    limit = max(2, 2 * (_LINE_WIDTH // (wide + max(block.columns for block in blocks) * _CELL_WIDTH)))
+    if len(blocks) > limit or max(len(block.rows) for block in blocks) > _MAX_ROWS:
         rows = [row for block in blocks for row in block.rows]
-        size = min(_LONGEST_BLOCK, max(-(-len(rows) // most), 12))
+        size = min(_MAX_ROWS, max(-(-len(rows) // limit), 12))
         like, blocks = blocks[0], []
         for i in range(0, len(rows), size):
             run = tuple(rows[i : i + size])
@@ -234,15 +245,15 @@ def domain_section(painter: Painter, number: int) -> Section:
             blocks.append(replace(like, title=title, rows=run, hosts=inside))
     chips, upper = painter.fold.chips(number), painter.fold.chips(number, "upper")
     columns = [Column([_part(painter, i, block, bool(upper))], [block]) for i, block in enumerate(blocks)]
-    if len(blocks) > most:
-        kinds, rest = painter.same(
-            columns, lambda column: (column.blocks[0].shape, column.hosts, column.leaves), max(1, most // 2)
+    if len(blocks) > limit:
+        kinds, unlike = painter.same(
+            columns, lambda column: (column.blocks[0].shape, column.hosts, column.leaves), max(1, limit // 2)
         )
         columns = []
-        for first, *others in kinds:
-            alike = [column.pods[0] for column in others]
-            columns += [first, *_left_out(alike, same=True, more_domains=False)]
-        columns += _left_out([column.pods[0] for column in rest], more_domains=False)
+        for leader, *followers in kinds:
+            alike = [column.pods[0] for column in followers]
+            columns += [leader, *_left_out(alike, same=True, more_domains=False)]
+        columns += _left_out([column.pods[0] for column in unlike], more_domains=False)
     return Section(Group([Pod(number, hosts, [])], upper or chips), columns)
 
 
@@ -255,8 +266,8 @@ def _part(painter: Painter, place: int, block: Block, two_tiers: bool) -> Pod:
     """Return the hosts of a block of one domain; where it has two tiers of chips, with those of the first."""
     if not two_tiers:
         return Pod(place, list(block.hosts), [])
-    found = (chip for host in block.hosts for chip in painter.fold.cabled[host.id] if chip.tier == "chip")
-    return Pod(place, list(block.hosts), list({chip.id: chip for chip in found}.values()))
+    chips = (chip for host in block.hosts for chip in painter.fold.cabled[host.id] if chip.tier == "chip")
+    return Pod(place, list(block.hosts), list({chip.id: chip for chip in chips}.values()))
 
 
 def _racks(hosts: list[Host]) -> list[list[Host]]:
@@ -284,24 +295,24 @@ def _rows(
 ) -> tuple[Row, ...]:
     """Return a row for each host, else a readable number: the first few and those unlike the others stay."""
     rows = tuple(map(Row, names, hosts))
-    if every_row or len(rows) <= _LONGEST_BLOCK:
+    if every_row or len(rows) <= _MAX_ROWS:
         return rows
     same = [n for n, host in enumerate(hosts) if host.id not in painter.odd and not painter.holds([host])]
     usual = [shape for shape, _ in Counter(hosts[n].shape for n in same).most_common(1)]
     same = [n for n in same if hosts[n].shape in usual]
     odd = sorted({*range(len(hosts))} - {*same})
-    last = [
-        Row(f"{plural(len(left), f'more {word} row')}: {painter.count([hosts[n] for n in left])}")
-        for left, word in ((same[_KEPT_ROWS:], "identical"), (odd[_LONGEST_BLOCK:], "different"))
-        if left
+    summary = [
+        Row(f"{plural(len(hidden), f'more {word} row')}: {painter.count([hosts[n] for n in hidden])}")
+        for hidden, word in ((same[_KEPT_ROWS:], "identical"), (odd[_MAX_ROWS:], "different"))
+        if hidden
     ]
-    return (*(rows[n] for n in sorted([*same[:_KEPT_ROWS], *odd[:_LONGEST_BLOCK]])), *last)
+    return (*(rows[n] for n in sorted([*same[:_KEPT_ROWS], *odd[:_MAX_ROWS]])), *summary)
 
 
 def header_width(painter: Painter, rows: Sequence[Row], shared: str = "") -> int:
     """Return the width of the row headers; ``shared`` is the tag that the block has as a whole."""
     texts = [row_header(painter, row, shared) for row in rows if row.host is not None]
-    return max([_LEAST_HEADER, *(text_width(text) + 4 for text in texts)])
+    return max([_MIN_HEADER_WIDTH, *(text_width(text) + 4 for text in texts)])
 
 
 def row_header(painter: Painter, row: Row, shared: str) -> str:

@@ -15,7 +15,8 @@ from topology.draw.overlay import percent
 from topology.draw.painter import Painter
 
 GAP = 12
-_PLACEHOLDER, _LONGEST_ROW, _MOST_CELLS = 200, 16, 32
+_PLACEHOLDER_WIDTH, _MAX_COLUMNS, _MAX_LEAF_CELLS = 200, 16, 32
+"""Points of a column that is left out, at least; GPUs in a row; leaves that have a cell of their own."""
 
 
 def measure(painter: Painter, column: Column, cell_width: int) -> None:
@@ -70,7 +71,7 @@ def _leaf_box(
         rows = [_rail_row(painter, plane, below, len(planes)) for plane in planes]
         span, wide, over = below.columns + 1, inner, True
     elif len(leaves) > 1:
-        shown = leaves[:_MOST_CELLS]
+        shown = leaves[:_MAX_LEAF_CELLS]
         short = [_short(leaf, leaves) for leaf in shown]
         wide = max(wide, min(inner, 300))
         size = max([cell_width, *(text_width(text) + 4 for text in short)])
@@ -84,9 +85,9 @@ def _leaf_box(
         sheet.line(part, 14, colspan=span, width=round(wide) - 4)
     for row in rows:
         sheet.add(row, 16)
-    if rows and not over and len(leaves) > _MOST_CELLS:
-        more, _, words = plural(len(leaves) - _MOST_CELLS, word).partition(" ")
-        sheet.line(f"and {more} more {words}", 12, colspan=span)
+    if rows and not over and len(leaves) > _MAX_LEAF_CELLS:
+        hidden, _, words = plural(len(leaves) - _MAX_LEAF_CELLS, word).partition(" ")
+        sheet.line(f"and {hidden} more {words}", 12, colspan=span)
     if local:
         fill, ink = "#ffffff", palette.INK
         if painter.usage is not None:
@@ -95,8 +96,8 @@ def _leaf_box(
     painter.add_faults(sheet, names, span, width=wide - 8)
     if over:
         return sheet, {leaf.id: below.rail_x(leaf.rail or 0) - wide / 2 for leaf in leaves}
-    each = (wide - 3) / span
-    return sheet, {leaf.id: 2 + each * (i % span + 0.5) - wide / 2 for i, leaf in enumerate(leaves)}
+    pitch = (wide - 3) / span
+    return sheet, {leaf.id: 2 + pitch * (i % span + 0.5) - wide / 2 for i, leaf in enumerate(leaves)}
 
 
 def _rail_row(painter: Painter, leaves: Sequence[Switch], below: BlockTable, planes: int) -> list[str]:
@@ -125,7 +126,7 @@ def _leaf(painter: Painter, leaf: Switch, name: str, width: int) -> str:
 
 def _short(leaf: Switch, leaves: Sequence[Switch]) -> str:
     """Return the name of a leaf without what all of them have in common."""
-    head = common_head([one.id for one in leaves])
+    head = common_head([other.id for other in leaves])
     return leaf.id.removeprefix(f"{head}.") if head else leaf.id
 
 
@@ -135,15 +136,15 @@ def _words(leaves: Sequence[Switch]) -> tuple[str, str]:
     word = "first-tier chip" if tier == "chip" else tier
     if len(leaves) == 1:
         return word, f"{word} {leaves[0].id}"
-    heads = [common_head([leaf.id for leaf in own]) for own in planes_of(leaves) or [list(leaves)]]
+    heads = [common_head([leaf.id for leaf in plane]) for plane in planes_of(leaves) or [list(leaves)]]
     several = plural(len(leaves), word).partition(" ")[2]
-    every = [leaf.id for leaf in leaves]
-    return word, f"{several} {' and '.join(heads)}" if all(heads) else ids_text(every) if every else ""
+    ids = [leaf.id for leaf in leaves]
+    return word, f"{several} {' and '.join(heads)}" if all(heads) else ids_text(ids) if ids else ""
 
 
 def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockTable:
     """Return the grid of one block: its rails above, its scale-up band below if all domains are drawn."""
-    columns = min(block.columns, _LONGEST_ROW)
+    columns = min(block.columns, _MAX_COLUMNS)
     shared = painter.same_tag(i for host in block.hosts for i in host.gpus)
     title = f"{block.title}, {shared}" if shared else block.title
     title += f" (x {block.alike} alike)" if block.others else ""
@@ -176,9 +177,9 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockTa
         places = painter.places(row.host)
         for start in range(0, len(places), columns):
             part = places[start : start + columns]
-            first = {} if start else painter.named_host(row.host)
+            naming = {} if start else painter.named_host(row.host)
             text = "" if start else row_header(painter, row, shared)
-            head = cell(text, width=header, align="left", **first)
+            head = cell(text, width=header, align="left", **naming)
             sheet.add([head, *(painter.gpu(place, cell_width) for place in part)], 14)
             painter.add_tags(sheet, part, [cell("", width=header, height=12)])
         names = [row.host.id, *painter.gpu_ids([row.host])]
@@ -201,9 +202,9 @@ def _named_block(painter: Painter, block: Block) -> dict[str, object]:
 
 def _band(painter: Painter, block: Block) -> list[tuple[str, str, str]]:
     """Return what joins the GPUs of a domain: lines with fill and ink, the traffic on it last."""
-    wrong = {host.domain for host in block.hosts if host.id in painter.odd}
-    first = next((number for number in block.numbers if number not in wrong), block.numbers[0])
-    texts = scale_up_words(painter.fold, first)
+    faulty = {host.domain for host in block.hosts if host.id in painter.odd}
+    sample = next((number for number in block.numbers if number not in faulty), block.numbers[0])
+    texts = scale_up_words(painter.fold, sample)
     if not block.whole:
         texts.insert(0, f"part of {painter.domain_name(block.numbers[0])}, which has")
     if len(block.rows) > 1 and block.single:
@@ -237,7 +238,9 @@ def _leave_out(painter: Painter, column: Column) -> None:
     above = ids[0] if len(ids) == 1 else plural(len(ids), _words(leaves)[0])
     if not hosts and len(ids) > 1:
         above = f"{above}: {ids_text(ids)}"
-    wide = max(_PLACEHOLDER, *(text_width(line, TEXT_POINTS, bold=True) + 14 for line in [above, *lines]))
+    wide = max(
+        _PLACEHOLDER_WIDTH, *(text_width(line, TEXT_POINTS, bold=True) + 14 for line in [above, *lines])
+    )
     if leaves or painter.opened is None:
         column.head = Sheet(wide, palette.QUIET, dashed=True)
         column.head.line(above, 20, width=wide - 4)

@@ -14,7 +14,7 @@ from topology.draw.captions import subtitles, title
 from topology.draw.generations import generations_source
 from topology.draw.grid import draw_rack, draw_torus, one_rack
 from topology.draw.nested import draw_nested
-from topology.draw.nodes import DIRECT, MOST_IN_CIRCLE, NodesView, view_of, view_of_domain
+from topology.draw.nodes import DIRECT, MAX_CIRCLE_GPUS, NodesView, view_of, view_of_domain
 from topology.draw.overlay import Overlay, TrafficOverlay
 from topology.draw.painter import Painter
 from topology.draw.render import FORMATS, render
@@ -22,7 +22,8 @@ from topology.draw.tiers import Tiers
 from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS
 
 LEVELS = ("auto", "fabric", "domain", "gpu")
-_GPU_LEVEL_MOST = 16
+_MAX_LINK_BY_LINK_GPUS = 16
+"""GPUs of a single domain up to which ``auto`` draws every link."""
 
 
 def draw_cluster(
@@ -132,7 +133,7 @@ def _draw(painter: Painter, level: str, number: int) -> list[str]:
     if level == "auto":
         if (view := _node_by_node(painter)) is not None:
             return view.draw()
-        single = "gpu" if spec.gpus <= _GPU_LEVEL_MOST else "domain"
+        single = "gpu" if spec.gpus <= _MAX_LINK_BY_LINK_GPUS else "domain"
         level = "fabric" if len(spec.domains) > 1 else single
     if level == "fabric":
         Tiers(painter).draw()
@@ -142,10 +143,10 @@ def _draw(painter: Painter, level: str, number: int) -> list[str]:
     picture = domain.picture
     if picture == "grid":
         return draw_torus(painter, number)
-    if picture == "nested" and domain.gpus > MOST_IN_CIRCLE and painter.overlay is None:
+    if picture == "nested" and domain.gpus > MAX_CIRCLE_GPUS and painter.overlay is None:
         return draw_nested(painter, number)
     one_host = len(painter.fold.hosts_by_domain[number]) == 1
-    if level == "gpu" or one_host or (picture in DIRECT and domain.gpus <= MOST_IN_CIRCLE):
+    if level == "gpu" or one_host or (picture in DIRECT and domain.gpus <= MAX_CIRCLE_GPUS):
         view, notes = view_of_domain(painter, number)
         return [*notes, *view.draw()]
     if one_rack(painter, number):
@@ -169,9 +170,9 @@ def _level(cluster: Cluster, level: str) -> tuple[str, int]:
     domains = len(cluster.spec.domains)
     if named := re.fullmatch(r"d(\d{1,9})", level):
         if int(named[1]) >= domains:
-            last = f"d0 to d{domains - 1}" if domains > 1 else "d0"
+            known = f"d0 to d{domains - 1}" if domains > 1 else "d0"
             raise InputError(
-                f"{input_name('level')} {level}: {cluster.name} has no such domain; domains are {last}."
+                f"{input_name('level')} {level}: {cluster.name} has no such domain; domains are {known}."
             )
         return "domain", int(named[1])
     if level not in LEVELS:

@@ -74,8 +74,8 @@ class Links(Counter[tuple[float, float]]):
         parts = []
         for (rate, health), count in sorted(self.items(), reverse=True):
             slow = "" if health >= 1 else f" x {health:.3g}"
-            one = "unpublished rate" if rate == _UNPUBLISHED else f"{format_quantity(rate, 'byte/s')}{slow}"
-            parts.append(f"{count:,} x {one}" if self.count > 1 else one)
+            term = "unpublished rate" if rate == _UNPUBLISHED else f"{format_quantity(rate, 'byte/s')}{slow}"
+            parts.append(f"{count:,} x {term}" if self.count > 1 else term)
         text = " + ".join(parts)
         if isnan(self.bytes_per_s):
             return text
@@ -206,13 +206,13 @@ class Fold:
     @cached_property
     def slow_switches(self) -> dict[str, float]:
         """Switches all of whose links, several, run at one health below 1, by id."""
-        found: dict[str, float] = {}
+        slow: dict[str, float] = {}
         for name, switch in self.switches.items():
             links = switch.links
             healths = {health for _, health in links}
             if links.count > 1 and len(healths) == 1 and (health := healths.pop()) < 1:
-                found[name] = health
-        return found
+                slow[name] = health
+        return slow
 
     @property
     def pods(self) -> list[Pod]:
@@ -226,10 +226,10 @@ class Fold:
     @cached_property
     def _chips(self) -> dict[tuple[int | None, str], list[Switch]]:
         """Switches by domain and tier."""
-        found: dict[tuple[int | None, str], list[Switch]] = defaultdict(list)
+        chips: dict[tuple[int | None, str], list[Switch]] = defaultdict(list)
         for switch in self.switches.values():
-            found[switch.domain, switch.tier].append(switch)
-        return found
+            chips[switch.domain, switch.tier].append(switch)
+        return chips
 
     def chip_ids(self, domains: Iterable[int]) -> list[str]:
         """Ids of the scale-up switch chips of some domains, of both tiers."""
@@ -247,18 +247,18 @@ class Fold:
     @cached_property
     def hosts_by_domain(self) -> list[list[Host]]:
         """Hosts of each domain, in order."""
-        found: list[list[Host]] = [[] for _ in self.specs]
+        hosts: list[list[Host]] = [[] for _ in self.specs]
         for host in self.hosts:
-            found[host.domain].append(host)
-        return found
+            hosts[host.domain].append(host)
+        return hosts
 
     @cached_property
     def _parts(self) -> dict[str, list[str]]:
         """Ids of the GPUs of each host and of everything inside it, by host."""
-        found: dict[str, list[str]] = defaultdict(list)
+        parts: dict[str, list[str]] = defaultdict(list)
         for name, host in self.owner.items():
-            found[host.id].append(name)
-        return found
+            parts[host.id].append(name)
+        return parts
 
     def parts(self, hosts: Iterable[Host]) -> list[str]:
         """Ids of the working GPUs of some hosts and of everything inside those: NICs too."""
@@ -270,12 +270,12 @@ class Fold:
         built = self._built
         home = self.owner | {name: host for host in self.hosts for name in host.broken}
         owner, hub = self._places(built, home), self._ranks(built) >= 0
-        found: dict[str, list[Switch]] = {host.id: [] for host in self.hosts}
+        cabled: dict[str, list[Switch]] = {host.id: [] for host in self.hosts}
         low, high = np.concatenate([(built.a, built.b), (built.b, built.a)], axis=1)
         chosen = (owner[low] >= 0) & hub[high]
         for host, switch in np.unique(np.stack([owner[low], high])[:, chosen], axis=1).T.tolist():
-            found[self.hosts[host].id].append(self.switches[built.names[switch]])
-        return found
+            cabled[self.hosts[host].id].append(self.switches[built.names[switch]])
+        return cabled
 
     def damaged(self, number: int) -> bool:
         """Whether scale-up links of a domain, or GPUs that end some, are broken or degraded."""
@@ -305,14 +305,14 @@ class Fold:
         wiring = self._wiring
         inside = [n for n, kind in enumerate(wiring.kinds) if kind in _INSIDE]
         owner |= {wiring.names[n]: hosts[host] for n in inside if (host := wiring.node[n] or "") in hosts}
-        found = owner
-        while found:  # those without a host of their own: that of a neighbour
-            found = {}
+        inherited = owner
+        while inherited:  # those without a host of their own: that of a neighbour
+            inherited = {}
             for name in (wiring.names[n] for n in inside if wiring.names[n] not in owner):
-                others = sorted(wiring.neighbours(name))
-                near = next((owner[other] for other in others if other in owner), None)
-                found |= {name: near} if near is not None else {}
-            owner |= found
+                neighbours = sorted(wiring.neighbours(name))
+                near = next((owner[neighbour] for neighbour in neighbours if neighbour in owner), None)
+                inherited |= {name: near} if near is not None else {}
+            owner |= inherited
         return owner
 
     def _places(self, wiring: Wiring, owner: Mapping[str, Host]) -> Ints:
@@ -330,9 +330,9 @@ class Fold:
         wiring = self._wiring
         rates = wiring.link_bytes_per_s
         classes = np.stack([rates.view(np.int64), wiring.count, wiring.health.view(np.int64)])
-        _, first, kind = np.unique(classes, axis=1, return_index=True, return_inverse=True)
+        _, samples, kind = np.unique(classes, axis=1, return_index=True, return_inverse=True)
         names = {"count": wiring.count, "link_bytes_per_s": rates, "health": wiring.health}
-        edges = [{name: values[link].item() for name, values in names.items()} for link in first]
+        edges = [{name: values[link].item() for name, values in names.items()} for link in samples]
         owner, rank = self._places(wiring, self.owner), self._ranks(wiring)
         gpu = np.array([name in self.number for name in wiring.names], dtype=bool)
         groups = {switch.group: i for i, switch in enumerate(self.switches.values())}
@@ -347,14 +347,14 @@ class Fold:
         known = (host | (rank[a] >= 0)) & (outer | (rank[b] >= 0))
         rows = np.stack([a, relation, np.tile(kind.reshape(-1), 2)])[:, known]
         rows, counts = np.unique(rows, axis=1, return_counts=True)
-        for node, what, attributes, count in np.vstack([rows, counts]).T.tolist():
+        for node, end_kind, attributes, count in np.vstack([rows, counts]).T.tolist():
             name, edge = wiring.names[node], edges[attributes]
-            self._ends[name].append((what, attributes, count))
-            if what in _OF_SWITCH:
-                getattr(self.switches[name], _OF_SWITCH[what]).add(edge, count)
-            elif name in self.number and what in (0, _MATE, _PEER):
+            self._ends[name].append((end_kind, attributes, count))
+            if end_kind in _OF_SWITCH:
+                getattr(self.switches[name], _OF_SWITCH[end_kind]).add(edge, count)
+            elif name in self.number and end_kind in (0, _MATE, _PEER):
                 self.gpu_links[self.number[name]].add(edge, count)
-            elif 0 < what < _MATE:
+            elif 0 < end_kind < _MATE:
                 self.owner[name].up.add(edge, count)
 
     def _shapes(self) -> None:
@@ -364,8 +364,8 @@ class Fold:
         known: dict[Shape, Shape] = {}  # equal shapes become one object: cheaper to hash and to keep
         for host in self.hosts:
             gpus = [(self._gpus[i].rail, *self._ends[self._gpus[i].id]) for i in host.gpus]
-            others = sorted(self._ends[name] for name in self.parts([host]) if name not in self.number)
-            shape = (self.specs[host.domain].gpu.name, len(host.broken), *gpus, *map(tuple, others))
+            inner = sorted(self._ends[name] for name in self.parts([host]) if name not in self.number)
+            shape = (self.specs[host.domain].gpu.name, len(host.broken), *gpus, *map(tuple, inner))
             host.shape = known.setdefault(shape, shape)
 
     def _domain_shapes(self) -> list[int]:
@@ -420,7 +420,7 @@ class Fold:
             hosts: dict[int, list[Shape]] = defaultdict(list)
             for host in pod.hosts:
                 hosts[host.domain].append(host.shape)
-            rows = ((self.domain_shapes[n], pods_of[n], tuple(own)) for n, own in hosts.items())
+            rows = ((self.domain_shapes[n], pods_of[n], tuple(shapes)) for n, shapes in hosts.items())
             pod.shape = (tuple(leaf.shape for leaf in pod.leaves), *rows)
             members[joined[pod.number]].append(pod)
         over: dict[object, list[Switch]] = defaultdict(list)
@@ -434,7 +434,7 @@ class Fold:
 
 def _switches(built: Wiring) -> dict[str, Switch]:
     """Return every switch with its tier; a plain switch is in the first one if hosts hang on it."""
-    found: dict[str, Switch] = {}
+    switches: dict[str, Switch] = {}
     for n in np.flatnonzero(built.is_kind("switch", *_TIERS[2:])).tolist():
         name, tier = built.names[n], built.kinds[n]
         domain, rail, pod = (
@@ -445,5 +445,5 @@ def _switches(built: Wiring) -> dict[str, Switch]:
             tier = under if built.on_hosts[n] else alone
         # a first-tier switch is alone, a router one of its group
         group = name if pod is None or tier != "router" else f"group {pod}"
-        found[name] = Switch(name, tier, domain, rail, group)
-    return dict(sorted(found.items(), key=lambda item: natural(item[0])))
+        switches[name] = Switch(name, tier, domain, rail, group)
+    return dict(sorted(switches.items(), key=lambda item: natural(item[0])))

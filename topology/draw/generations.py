@@ -13,7 +13,7 @@ from topology.draw.canvas import TEXT_POINTS, Canvas, Point, cell, in_lines, tab
 from topology.draw.captions import kind_title, rate_text
 from topology.structures.domain import DomainSpec
 
-_SQUARE, _SPACE, _MOST_ROWS, _LINE, _APART = 8, 2, 18, 16, 44
+_SQUARE, _SPACE, _MAX_ROWS, _LINE, _APART = 8, 2, 18, 16, 44
 _LONGEST_BAR, _BAR = 170, 8
 
 
@@ -27,15 +27,15 @@ def generations_source(clusters: Sequence[Cluster]) -> str:
         "A square is a GPU, green what joins a domain; bars are the rates of one GPU each way."
     ]
     domains = [(cluster, domain) for cluster in clusters for domain in dict.fromkeys(cluster.spec.domains)]
-    rates = [rate for one in domains for _, rate in _rates(*one) if isfinite(rate)]
+    rates = [rate for pair in domains for _, rate in _rates(*pair) if isfinite(rate)]
     scale = _LONGEST_BAR / max(rates, default=1.0)
-    corners = in_lines([(_width(*one), 1.0) for one in domains], (_APART, 0))
+    corners = in_lines([(_width(*pair), 1.0) for pair in domains], (_APART, 0))
     y = 0.0
     # equal places from the top are one line
     for _, run in groupby(zip(corners, domains, strict=True), key=lambda row: row[0][1]):
         line = list(run)
         tall = max(_grid_size(domain)[1] for _, (_, domain) in line)
-        ends = [_draw(canvas, (x, y), tall, *one, scale) for (x, _), one in line]
+        ends = [_draw(canvas, (x, y), tall, *pair, scale) for (x, _), pair in line]
         y = max(ends) + _LINE
     return canvas.source()
 
@@ -117,9 +117,9 @@ def _width(cluster: Cluster, domain: DomainSpec) -> float:
 
 def _shape(domain: DomainSpec) -> tuple[int, int]:
     """Return how many columns of hosts a domain has, and how many rows: a rack a column where it is one."""
-    rows = min(domain.nodes, domain.nodes_in_rack if domain.nodes_in_rack > 1 else _MOST_ROWS, _MOST_ROWS)
+    rows = min(domain.nodes, domain.nodes_in_rack if domain.nodes_in_rack > 1 else _MAX_ROWS, _MAX_ROWS)
     if domain.nodes > rows * 8:
-        rows = _MOST_ROWS
+        rows = _MAX_ROWS
     return -(-domain.nodes // rows), rows
 
 

@@ -15,18 +15,20 @@ from topology.draw.painter import Ends, Painter, Place, gpus_as_built
 from topology.structures.torus import TorusDomain, torus_places
 
 _CELL, _BRIDGE, _STUB, _GAP = 26, 8, 6, 78
-_MOST_DETAIL = 560
-_MOST_PLANES, _MOST_CELLS = 8, 576
-_LARGEST_SIDE, _SHOWN_SIDE = 16, 8
-_NAMES = "xyzuvw"
+_MAX_DETAIL_WIDTH = 560
+"""Points of a row of cells with the long texts of an overlay."""
+_MAX_PLANES, _MAX_CELLS = 8, 576
+_MAX_SIDE, _SHOWN_SIDE = 16, 8
+"""GPUs in a row or column of a plane that are all drawn; of a longer one the first few."""
+_AXES = "xyzuvw"
 Coordinate = tuple[int, ...]
 
 
 @dataclass
 class _Plane:
-    """One plane: the places that share their last coordinates; or ``left_out`` planes, up to that of ``rest``."""
+    """One plane: the places that share their last coordinates; or ``left_out`` planes, up to the one there."""
 
-    rest: Coordinate
+    coordinate: Coordinate
     sheet: Sheet
     left_out: bool = False
 
@@ -42,21 +44,23 @@ def draw_torus(painter: Painter, number: int) -> list[str]:
     corners = in_lines([(plane.sheet.width, plane.sheet.height) for plane in planes], (_GAP, 30), margin)
     for i, (plane, (x, y)) in enumerate(zip(planes, corners, strict=True)):
         painter.canvas.sheet(f"plane{i}", (x, y + (grid.middle - 11 if plane.left_out else 0)), plane.sheet)
-    places = {plane.rest: i for i, plane in enumerate(planes) if not plane.left_out}
+    places = {plane.coordinate: i for i, plane in enumerate(planes) if not plane.left_out}
     for i, plane in enumerate(planes):
-        links, pairs, following = grid.to_next(plane.rest)
+        links, pairs, following = grid.to_next(plane.coordinate)
         target = places.get(following, i + 1)
         if not links.count or target >= len(planes):
             continue
         right, top = corners[i][0] + plane.sheet.width, corners[i][1]
         painter.label((right - 2, top + grid.middle - 24), links, f"plane {i}")
-        left, there = corners[target]
-        y, to_y = top + grid.middle, there + grid.middle
+        left, target_top = corners[target]
+        y, to_y = top + grid.middle, target_top + grid.middle
         begin, end = (f"plane{i}", (right, y)), (f"plane{target}", (left, to_y))
         halves = [(begin, end)]
-        if target != i + 1 or there != top:
+        if target != i + 1 or target_top != top:
             painter.canvas.text(f"to{i}", (right + 52, y), [f"to {_words(following)}"], palette.BAND_INK)
-            painter.canvas.text(f"from{i}", (left - 52, to_y), [f"to {_words(plane.rest)}"], palette.BAND_INK)
+            painter.canvas.text(
+                f"from{i}", (left - 52, to_y), [f"to {_words(plane.coordinate)}"], palette.BAND_INK
+            )
             halves = [(begin, (f"to{i}", (right + 26, y))), (end, (f"from{i}", (left - 26, to_y)))]
         for half in halves:
             painter.link(half, pairs, colour=palette.NVLINK, width=3.0, dashed=links.degraded, links=links)
@@ -65,9 +69,9 @@ def draw_torus(painter: Painter, number: int) -> list[str]:
     return grid.notes()
 
 
-def _words(rest: Coordinate) -> str:
+def _words(coordinate: Coordinate) -> str:
     """Return "z = 3"."""
-    return ", ".join(f"{_NAMES[2 + i]} = {at}" for i, at in enumerate(rest))
+    return ", ".join(f"{_AXES[2 + i]} = {at}" for i, at in enumerate(coordinate))
 
 
 class _Torus:
@@ -81,118 +85,124 @@ class _Torus:
         places = map(tuple, torus_places(domain).T.tolist())
         self.ids: dict[Coordinate, str] = dict(zip(places, gpus_as_built(domain, number), strict=True))
         self.rows, self.columns = (*self.shape, 1)[:2]
-        self.shown = [n if n <= _LARGEST_SIDE else _SHOWN_SIDE for n in (self.rows, self.columns)]
-        self.cell = painter.detail_width(_CELL, min(self.columns, _LARGEST_SIDE), _MOST_DETAIL)
+        self.shown = [n if n <= _MAX_SIDE else _SHOWN_SIDE for n in (self.rows, self.columns)]
+        self.cell = painter.detail_width(_CELL, min(self.columns, _MAX_SIDE), _MAX_DETAIL_WIDTH)
         # where links to other planes end: at the middle of a row
         self.middle = 2 + 16 + _STUB + 1 + (19 + _STUB + 1) * (self.shown[0] // 2) + 9
-        self.rest = list(product(*(range(size) for size in self.shape[2:])))
-        self.members: dict[Coordinate, list[str]] = {rest: [] for rest in self.rest}
+        self.coordinates = list(product(*(range(size) for size in self.shape[2:])))
+        self.members: dict[Coordinate, list[str]] = {coordinate: [] for coordinate in self.coordinates}
         for at, name in self.ids.items():
             self.members[at[2:]].append(name)
 
     def planes(self) -> list[_Plane]:
         """Return the planes to draw: all, or the first of each look, and what is left out between them."""
-        cells = min(self.rows, _LARGEST_SIDE) * min(self.columns, _LARGEST_SIDE)
-        if len(self.rest) <= _MOST_PLANES and cells * len(self.rest) <= _MOST_CELLS:
-            return [self._plane(rest) for rest in self.rest]
-        looks = {rest: self._look(rest) for rest in self.rest}
+        cells = min(self.rows, _MAX_SIDE) * min(self.columns, _MAX_SIDE)
+        if len(self.coordinates) <= _MAX_PLANES and cells * len(self.coordinates) <= _MAX_CELLS:
+            return [self._plane(coordinate) for coordinate in self.coordinates]
+        looks = {coordinate: self._look(coordinate) for coordinate in self.coordinates}
         usage = self.painter.usage
         ends = set(usage.bottleneck) if usage is not None else set()
-        firsts = {look: rest for rest, look in reversed(looks.items())}
-        kept = [rest for rest in self.rest if ends & {*self.members[rest]}]
-        kept = [*kept, *sorted(firsts.values(), key=self.rest.index)][:_MOST_PLANES]
-        drawn = {looks[rest] for rest in kept}
+        firsts = {look: coordinate for coordinate, look in reversed(looks.items())}
+        chosen = [coordinate for coordinate in self.coordinates if ends & {*self.members[coordinate]}]
+        chosen = [*chosen, *sorted(firsts.values(), key=self.coordinates.index)][:_MAX_PLANES]
+        drawn = {looks[coordinate] for coordinate in chosen}
         planes: list[_Plane] = []
-        left: list[Coordinate] = []
-        for rest in [*self.rest, None]:
-            if rest is not None and rest not in kept:
-                left.append(rest)
+        hidden: list[Coordinate] = []
+        for coordinate in [*self.coordinates, None]:
+            if coordinate is not None and coordinate not in chosen:
+                hidden.append(coordinate)
                 continue
-            if left:
-                planes.append(self._left_out(left, same={looks[one] for one in left} <= drawn))
-            left = []
-            planes += [self._plane(rest)] if rest is not None else []
+            if hidden:
+                planes.append(self._left_out(hidden, same={looks[skipped] for skipped in hidden} <= drawn))
+            hidden = []
+            planes += [self._plane(coordinate)] if coordinate is not None else []
         return planes
 
     def notes(self) -> list[str]:
         """Return a line about what the bars mean, and the dimensions."""
         round_ends = "; links at the edges of a grid wrap around" if any(self.domain.wrap[:2]) else ""
-        sides = zip(_NAMES, self.shape, self.domain.wrap, strict=False)
+        sides = zip(_AXES, self.shape, self.domain.wrap, strict=False)
         parts = [f"{name}: {'ring' if wrap else 'line'} of {size}" for name, size, wrap in sides if size > 1]
         return [f"Bars are links{round_ends}; {', '.join(parts)}"]
 
-    def _look(self, rest: Coordinate) -> Hashable:
+    def _look(self, coordinate: Coordinate) -> Hashable:
         """Return what planes that may be drawn as one have in common: nothing wrong, links of the same colours."""
-        names, usage = self.members[rest], self.painter.usage
+        names, usage = self.members[coordinate], self.painter.usage
         if any(self.painter.marks.of(name) for name in names):
-            return rest
+            return coordinate
         return usage.colours(names) if usage is not None else None
 
-    def to_next(self, rest: Coordinate) -> tuple[Links, list[Ends], Coordinate]:
+    def to_next(self, coordinate: Coordinate) -> tuple[Links, list[Ends], Coordinate]:
         """Return the links from a plane to the next one along the third dimension, their ends, and that plane."""
         links = Links()
         pairs: list[Ends] = []
-        if not rest or (self.shape[2] == 2 and rest[0] == 1):  # a ring of two has one bundle of links
+        if not coordinate or (self.shape[2] == 2 and coordinate[0] == 1):  # a ring of two has one bundle
             return links, pairs, ()
-        following = ((rest[0] + 1) % self.shape[2], *rest[1:])
+        following = ((coordinate[0] + 1) % self.shape[2], *coordinate[1:])
         graph = self.painter.cluster.graph
         for row, column in product(range(self.rows), range(self.columns)):
-            pair = self.ids[row, column, *rest], self.ids[row, column, *following]
+            pair = self.ids[row, column, *coordinate], self.ids[row, column, *following]
             if graph.has_edge(*pair):
                 links.add(graph.edges[pair])
                 pairs.append(pair)
         return links, pairs, following
 
-    def _left_out(self, rest: list[Coordinate], *, same: bool) -> _Plane:
+    def _left_out(self, coordinates: list[Coordinate], *, same: bool) -> _Plane:
         """Return the placeholder for planes that look like one that is drawn, or not all of them."""
-        which = span([_words(rest[0]), _words(rest[-1])])
-        count = plural(len(rest), "plane")
-        gpus = plural(len(rest) * self.rows * self.columns, self.domain.gpu.noun)
+        which = span([_words(coordinates[0]), _words(coordinates[-1])])
+        count = plural(len(coordinates), "plane")
+        gpus = plural(len(coordinates) * self.rows * self.columns, self.domain.gpu.noun)
         lines = (f"x {count} alike" if same else f"{count} more, not all identical", which, gpus)
         wide = max(text_width(text, TEXT_POINTS, bold=True) for text in lines) + 10
         sheet = Sheet(wide + 4, palette.NVLINK, dashed=True)
         for i, text in enumerate(lines):
             sheet.line(text, 16 if i else 18, bold=i == 0, size=TEXT_POINTS, width=wide)
-        self.painter.add_faults(sheet, [name for one in rest for name in self.members[one]], 1, 2, width=wide)
-        return _Plane(rest[-1], sheet, left_out=True)
+        self.painter.add_faults(
+            sheet, [name for coordinate in coordinates for name in self.members[coordinate]], 1, 2, width=wide
+        )
+        return _Plane(coordinates[-1], sheet, left_out=True)
 
-    def _plane(self, rest: Coordinate) -> _Plane:
+    def _plane(self, coordinate: Coordinate) -> _Plane:
         """Return one plane: a row for each place along x, a column for each along y, bars for links."""
         rows, columns = self.shown
         numbers = self.painter.fold.number
-        place: dict[str, Place] = {name: numbers.get(name, name) for name in self.members[rest]}
+        place: dict[str, Place] = {name: numbers.get(name, name) for name in self.members[coordinate]}
         shown = [
-            place[self.ids[self._at(row, column, rest)]] for row in range(rows) for column in range(columns)
+            place[self.ids[self._at(row, column, coordinate)]]
+            for row in range(rows)
+            for column in range(columns)
         ]
-        title = f"{_words(rest) or 'x down, y across'} {self.painter.tag(shown)}".strip()
+        title = f"{_words(coordinate) or 'x down, y across'} {self.painter.tag(shown)}".strip()
         across = 2 * columns + 1
         sheet = Sheet(columns * (self.cell + _BRIDGE + 2) - _BRIDGE + 2 * _STUB + 4, palette.OUTLINE)
         sheet.line(title, 15, bold=True, size=TEXT_POINTS, colspan=across)
-        sheet.add(self._down_row(-1, rest), _STUB)
+        sheet.add(self._down_row(-1, coordinate), _STUB)
         for row in range(rows):
-            cells = [self._bar(self._at(row, -1, rest), self._at(row, 0, rest), 1, _STUB, 3, edge=True)]
+            cells = [
+                self._bar(self._at(row, -1, coordinate), self._at(row, 0, coordinate), 1, _STUB, 3, edge=True)
+            ]
             for column in range(columns):
-                at, last = self._at(row, column, rest), column == columns - 1
+                at, is_last = self._at(row, column, coordinate), column == columns - 1
                 cells.append(self.painter.gpu(place[self.ids[at]], self.cell, 18))
-                following, wide = self._at(row, column + 1, rest), _STUB if last else _BRIDGE
-                cells.append(self._bar(at, following, 1, wide, 3, edge=last and columns == self.columns))
+                following, wide = self._at(row, column + 1, coordinate), _STUB if is_last else _BRIDGE
+                cells.append(self._bar(at, following, 1, wide, 3, edge=is_last and columns == self.columns))
             sheet.add(cells, 18)
-            sheet.add(self._down_row(row, rest), _STUB)
+            sheet.add(self._down_row(row, coordinate), _STUB)
         if rows < self.rows or columns < self.columns:
-            more = plural(self.rows * self.columns - len(shown), f"more {self.domain.gpu.noun}")
-            sheet.line(f"{more}, {self.rows} x {self.columns} in all", 14, colspan=across)
-        self.painter.add_faults(sheet, self.members[rest], across, 4)
-        return _Plane(rest, sheet)
+            hidden = plural(self.rows * self.columns - len(shown), f"more {self.domain.gpu.noun}")
+            sheet.line(f"{hidden}, {self.rows} x {self.columns} in all", 14, colspan=across)
+        self.painter.add_faults(sheet, self.members[coordinate], across, 4)
+        return _Plane(coordinate, sheet)
 
-    def _at(self, row: int, column: int, rest: Coordinate) -> Coordinate:
+    def _at(self, row: int, column: int, coordinate: Coordinate) -> Coordinate:
         """Return a place of the torus."""
-        return (row % self.rows, column % self.columns, *rest)[: len(self.shape)]
+        return (row % self.rows, column % self.columns, *coordinate)[: len(self.shape)]
 
-    def _down_row(self, row: int, rest: Coordinate) -> list[str]:
+    def _down_row(self, row: int, coordinate: Coordinate) -> list[str]:
         """Return the links from one row to the next."""
         cells = [cell("", width=_STUB, height=_STUB)]
         for column in range(self.shown[1]):
-            a, b = self._at(row, column, rest), self._at(row + 1, column, rest)
+            a, b = self._at(row, column, coordinate), self._at(row + 1, column, coordinate)
             bar = self._bar(a, b, 0, 3, _STUB, edge=row in (-1, self.rows - 1))
             cells += [bar, cell("", width=_BRIDGE, height=_STUB)]
         return cells
@@ -201,30 +211,30 @@ class _Torus:
         self, a: Coordinate, b: Coordinate, dimension: int, width: int, height: int, *, edge: bool
     ) -> str:
         """Return a short bar for the link between two places, red if it is broken, nothing if there is none."""
-        one, two = self.ids[a], self.ids[b]
-        wrong = not {one, two} <= self.painter.fold.number.keys()
-        if wrong or dimension >= len(self.shape) or a == b or (edge and not self.domain.wrap[dimension]):
+        tail, head = self.ids[a], self.ids[b]
+        absent = not {tail, head} <= self.painter.fold.number.keys()
+        if absent or dimension >= len(self.shape) or a == b or (edge and not self.domain.wrap[dimension]):
             return cell("", width=width, height=height)
-        data = self.painter.cluster.graph.get_edge_data(one, two)
+        data = self.painter.cluster.graph.get_edge_data(tail, head)
         broken = data is None or data["health"] < 1
-        colour = palette.FAULT if broken else self.painter.colour([(one, two)], palette.NVLINK)
+        colour = palette.FAULT if broken else self.painter.colour([(tail, head)], palette.NVLINK)
         bar = table([["<td></td>"]], fixedsize="true", width=width, height=height, bgcolor=colour)
-        return f'<td tooltip="{one} - {two}" href="#">{bar}</td>'
+        return f'<td tooltip="{tail} - {head}" href="#">{bar}</td>'
 
 
 _GPU, _CPU, _NIC, _NICS, _ROW = 30, 32, 36, 60, 18
 _SPACE, _REACH, _BAND = 3, 30, 20
-_MOST_TRAYS, _MOST_GPUS, _WIDE_ROW = 18, 16, 8
-_MOST_TRAY_DETAIL = 700
-_CHIPS_IN_ROW, _MOST_KINDS = 6, 4
+_MAX_TRAYS, _MAX_TRAY_GPUS, _WIDE_ROW = 18, 16, 8
+_MAX_TRAY_DETAIL_WIDTH = 700
+_CHIPS_IN_ROW = 6
 
 
 def one_rack(painter: Painter, number: int) -> bool:
     """Whether a domain is one rack whose chips all hosts share, with trays that fit one column."""
     hosts, fold = painter.fold.hosts_by_domain[number], painter.fold
-    small = len(hosts) <= _MOST_TRAYS and max(host.places for host in hosts) <= _MOST_GPUS
-    whole = len({host.rack for host in hosts}) in (1, len(hosts))
-    return small and whole and bool(fold.chips(number)) and not fold.chips(number, "upper")
+    small = len(hosts) <= _MAX_TRAYS and max(host.places for host in hosts) <= _MAX_TRAY_GPUS
+    one_column = len({host.rack for host in hosts}) in (1, len(hosts))
+    return small and one_column and bool(fold.chips(number)) and not fold.chips(number, "upper")
 
 
 def draw_rack(painter: Painter, number: int) -> None:
@@ -244,10 +254,12 @@ def draw_rack(painter: Painter, number: int) -> None:
             line = ((name, (rack.width - 2, middle)), ("band", (x + 2, middle)))
             painter.link(line, pairs, colour=palette.NVLINK, width=width, dashed=links.degraded, links=links)
         y += sheet.height + _SPACE
-    what = ("rack", hosts[0].rack) if len({host.rack for host in hosts}) == 1 else ("domain", f"d{number}")
-    whole = named(*what, f"{what[0]} of {plural(len(rack.gpus), painter.noun)}")
+    identity = (
+        ("rack", hosts[0].rack) if len({host.rack for host in hosts}) == 1 else ("domain", f"d{number}")
+    )
+    attributes = named(*identity, f"{identity[0]} of {plural(len(rack.gpus), painter.noun)}")
     size = (_BAND, y - top + _SPACE)
-    band = [[cell("", width=size[0], height=round(size[1]), **whole)]]
+    band = [[cell("", width=size[0], height=round(size[1]), **attributes)]]
     html = table(band, border=1, color=palette.NVLINK, bgcolor=palette.NVLINK_FILL)
     painter.canvas.box("band", (x, top - _SPACE), size, html)
     words = ["scale-up,", f"each {painter.noun}:", *broken_lines(own_links(rack.domain))]
@@ -269,10 +281,10 @@ class _Rack:
         self.cpus = self.domain.counted("node_cpus")
         self.head = max(text_width(self._title(h), bold=True) + 8 for h in self.hosts)
         self.short = self.columns > _WIDE_ROW
-        self.cell = painter.detail_width(_GPU - 6 * self.short, self.columns, _MOST_TRAY_DETAIL)
+        self.cell = painter.detail_width(_GPU - 6 * self.short, self.columns, _MAX_TRAY_DETAIL_WIDTH)
         out, raw = painter.spec.scale_out, painter.fold.raw
-        own = painter.plain and (not raw or self.columns <= painter.fold.rails)  # else GPUs share NICs
-        self.nics = out.nic_links_per_gpu if out is not None and own else 0
+        has_nics = painter.plain and (not raw or self.columns <= painter.fold.rails)  # else GPUs share NICs
+        self.nics = out.nic_links_per_gpu if out is not None and has_nics else 0
         self.nic = (_NICS if self.nics > 1 else self.cell if self.short else _NIC) if self.nics else 0
         self.rate = f", {rate_text(out.fabric.link_bytes_per_s.value)} each" if out and not raw else ""
         self.width = self.head + self.cpus * (_CPU + 1) + self.columns * (self.cell + 1) + 4
@@ -309,8 +321,8 @@ class _Rack:
             cells += [self._nic(rail, place) for rail, place in enumerate(places)]
             cells += [cell("", width=self.nic) for _ in range(spare)]
         sheet.add(cells, _ROW)
-        before = [cell("", height=12), *([cell("", colspan=self.cpus)] if self.cpus else [])]
-        painter.add_tags(sheet, places, before)
+        padding = [cell("", height=12), *([cell("", colspan=self.cpus)] if self.cpus else [])]
+        painter.add_tags(sheet, places, padding)
         across = 1 + self.cpus + self.columns + (self.columns if self.nics else 0)
         names = painter.gpu_ids([host])
         painter.add_faults(sheet, [host.id, *names], across, width=self.width - 8)
@@ -327,8 +339,8 @@ class _Rack:
 
     def switch_trays(self) -> list[Tray]:
         """Return the trays of switch chips; one box of all of them where a tray holds an unknown number."""
-        each = self.domain.counted("switch_tray_chips") or len(self.chips)
-        trays = [self.chips[i : i + each] for i in range(0, len(self.chips), each)]
+        per_tray = self.domain.counted("switch_tray_chips") or len(self.chips)
+        trays = [self.chips[i : i + per_tray] for i in range(0, len(self.chips), per_tray)]
         return [self._switch_tray(i, tray) for i, tray in enumerate(trays)]
 
     def _switch_tray(self, number: int, chips: Sequence[Switch]) -> Tray:

@@ -15,8 +15,9 @@ from topology.draw.fold import Links
 from topology.draw.painter import Ends, Painter, gpus_as_built
 from topology.structures.nested import NestedDomain
 
-_CELL, _COLUMNS, _MOST_CELLS, _GAP, _ROW = 30, 4, 64, 40, 15
-_MOST_LINES, _MOST_TEXTS = 130, 4
+_CELL, _COLUMNS, _MAX_CELLS, _GAP, _ROW = 30, 4, 64, 40, 15
+_MAX_LINES, _MAX_TEXTS = 130, 4
+"""Lines of a circle before those of its first member alone are drawn; kinds of pairs that are named."""
 Pair = tuple[int, int]
 
 
@@ -45,8 +46,8 @@ class _Levels:
         self.painter, self.domain = painter, domain
         self.names = gpus_as_built(domain, number)
         self.blocks = list(accumulate(domain.members, mul, initial=1))
-        first = self._first()
-        self.opened = [first // block for block in self.blocks[1:]]
+        opened_gpu = self._opened_gpu()
+        self.opened = [opened_gpu // block for block in self.blocks[1:]]
         self.sizes = [
             min(size, -(-(domain.gpus - group * size * block) // block))
             for size, block, group in zip(domain.members, self.blocks, self.opened, strict=False)
@@ -65,20 +66,20 @@ class _Levels:
             if {a, b} <= places.keys() and (at := self._between(*sorted((places[a], places[b])))):
                 self.broken[at[0]].add(at[1])
 
-    def _first(self) -> int:
+    def _opened_gpu(self) -> int:
         """Return the GPU whose groups are drawn: one of the bottleneck, else one with something wrong, else 0."""
         painter = self.painter
         ends = painter.usage.bottleneck if painter.usage is not None else ()
-        wrong = [gpu for gpu, name in enumerate(self.names) if painter.marks.of(name)]
-        return next((gpu for gpu, name in enumerate(self.names) if name in ends), next(iter(wrong), 0))
+        faulty = [gpu for gpu, name in enumerate(self.names) if painter.marks.of(name)]
+        return next((gpu for gpu, name in enumerate(self.names) if name in ends), next(iter(faulty), 0))
 
     def _between(self, low: int, high: int) -> tuple[int, Pair] | None:
         """Return the level of a link between two GPUs and its members, None in a group that is not drawn."""
         for level, group in enumerate(self.opened[: len(self.sizes)]):
             block, above = self.blocks[level], self.blocks[level + 1]
             if low // above == high // above:
-                one, two = (gpu % above // block for gpu in (low, high))
-                return (level, (one, two)) if low // above == group else None
+                low_member, high_member = (gpu % above // block for gpu in (low, high))
+                return (level, (low_member, high_member)) if low // above == group else None
         return None
 
     def gpus(self, level: int, member: int) -> list[str]:
@@ -99,11 +100,11 @@ class _Levels:
             kinds = Counter(
                 Links.of(map(edges.__getitem__, pairs)).text() for pairs in self.links[level].values()
             )
-            each = "; ".join(
-                f"{plural(count, 'pair')} with {text}" for text, count in kinds.most_common(_MOST_TEXTS)
+            listed = "; ".join(
+                f"{plural(count, 'pair')} with {text}" for text, count in kinds.most_common(_MAX_TEXTS)
             )
-            more = f"; {len(kinds) - _MOST_TEXTS} more kinds of pair" if len(kinds) > _MOST_TEXTS else ""
-            lines.append(f"Level {level + 1}: {self.members(level, size)}: {each}{more}")
+            suffix = f"; {len(kinds) - _MAX_TEXTS} more kinds of pair" if len(kinds) > _MAX_TEXTS else ""
+            lines.append(f"Level {level + 1}: {self.members(level, size)}: {listed}{suffix}")
         return lines
 
 
@@ -113,7 +114,7 @@ class _Circle:
     def __init__(self, levels: _Levels, level: int) -> None:
         self.levels, self.level, self.count = levels, level, levels.sizes[level]
         self.painter, block = levels.painter, levels.blocks[level]
-        self.cells = block if block * self.count <= _MOST_CELLS else 0
+        self.cells = block if block * self.count <= _MAX_CELLS else 0
         columns = min(self.cells, _COLUMNS)
         room = self.painter.detail_width(_CELL, max(columns, 1), _COLUMNS * _CELL)
         self.cell = room if self.cells else 0
@@ -139,10 +140,10 @@ class _Circle:
         """Return which group is drawn, and of how many."""
         levels, level = self.levels, self.level
         lines = [f"Level {level + 1}: {levels.members(level, self.count)}"]
-        others = -(-levels.domain.gpus // levels.blocks[level + 1]) - 1
-        if others:
-            lines.append(f"group {levels.opened[level]} of {others + 1}")
-        if len(levels.links[level]) > _MOST_LINES:
+        undrawn = -(-levels.domain.gpus // levels.blocks[level + 1]) - 1
+        if undrawn:
+            lines.append(f"group {levels.opened[level]} of {undrawn + 1}")
+        if len(levels.links[level]) > _MAX_LINES:
             lines.append("drawn: the links of group 0")
         return lines
 
@@ -160,7 +161,7 @@ class _Circle:
         for pair in self._pairs():
             tail, head = ((self._name(member), places[member]) for member in pair)
             ends = self.levels.links[self.level].get(pair, [])
-            links = Links.of(self.painter.cluster.graph.edges[one] for one in ends)
+            links = Links.of(self.painter.cluster.graph.edges[edge] for edge in ends)
             broken = pair in self.levels.broken[self.level]
             self.painter.link(
                 (tail, head),
@@ -176,8 +177,8 @@ class _Circle:
         links, broken = self.levels.links[self.level], self.levels.broken[self.level]
         ends = self.painter.usage.bottleneck if self.painter.usage is not None else ()
         for pair in sorted({*links, *broken}):
-            held = any({*one} == {*ends} for one in links.get(pair, ()))
-            if len(links) <= _MOST_LINES or 0 in pair or pair in broken or held:
+            held = any({*edge} == {*ends} for edge in links.get(pair, ()))
+            if len(links) <= _MAX_LINES or 0 in pair or pair in broken or held:
                 yield pair
 
     def _name(self, member: int) -> str:
@@ -190,8 +191,8 @@ class _Circle:
         sheet = Sheet(self.box[0], palette.NVLINK)
         if len(names) > 1:
             span = min(self.cells, _COLUMNS) or 1
-            wrong = any(painter.marks.of(name) for name in names)
-            look: dict[str, object] = {"bgcolor": palette.FAULT_FILL if wrong else palette.NVLINK_FILL}
+            faulty = any(painter.marks.of(name) for name in names)
+            look: dict[str, object] = {"bgcolor": palette.FAULT_FILL if faulty else palette.NVLINK_FILL}
             look |= named("", f"{names[0]} to {names[-1]}") | {"href": "#"}
             text = self._title(member)
             sheet.add([cell(text, bold=True, width=self.box[0] - 4, height=_ROW, colspan=span, **look)], _ROW)

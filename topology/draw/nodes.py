@@ -10,21 +10,24 @@ from topology.base.names import natural
 from topology.base.units import plural
 from topology.cables import KIND_WORDS
 from topology.draw import palette
-from topology.draw.canvas import MOST_WIDE, Point, cell, named, table, text_width, wrapped
+from topology.draw.canvas import MAX_WIDTH, Point, cell, named, table, text_width, wrapped
 from topology.draw.captions import UNCOUNTED, broken_lines
 from topology.draw.fold import Host, Links
 from topology.draw.painter import Ends, Painter
 from topology.structures.domain import DomainSpec
 
-MOST_IN_CIRCLE = 16
+MAX_CIRCLE_GPUS = 16
+"""GPUs whose links to each other can be told apart in a circle."""
 DIRECT = ("pairs", "nested")
 """Pictures of domains whose GPUs are linked to each other."""
-_MOST_NODES, _MOST_EDGES, _MOST_CHIPS = 60, 100, 18
+_MAX_NODES, _MAX_EDGES, _MAX_CHIPS = 60, 100, 18
 _OUTSIDE = ("core", "spine", "leaf", "router", "nic", "host", "pcie")
 """Kinds that are drawn above GPUs, top down; the chips of a domain are below then, else above."""
 _CHIPS = ("upper", "switch")
-_MARGIN, _LINE, _DROP, _GAP, _PAD, _NARROWEST = 140, 13, 96, 4, 6, 46
-_MOST_TEXTS, _MANY, _MOST_WORDY, _MOST_TOGETHER, _MOST_LOOSE = 4, 40, 8, 16, 12
+_MARGIN, _LINE, _DROP, _GAP, _PAD, _MIN_BOX_WIDTH = 140, 13, 96, 4, 6, 46
+_MAX_TEXTS, _DENSE_LINKS, _MAX_WORDY_NODES, _MAX_BUNDLE, _MAX_PADDED_GPUS = 4, 40, 8, 16, 12
+"""Texts in a caption; lines from which rows stand further apart; nodes of a kind whose links are written in their
+boxes; chips in one box; GPUs whose boxes have space around the text."""
 _CHIP = palette.NVLINK_FILL, palette.NVLINK
 _LOOKS = {"switch": _CHIP, "upper": _CHIP, "gpu": ("#ffffff", palette.OUTLINE)}
 """Fill and line of a kind; others are grey."""
@@ -32,10 +35,10 @@ _LOOKS = {"switch": _CHIP, "upper": _CHIP, "gpu": ("#ffffff", palette.OUTLINE)}
 
 def view_of(painter: Painter, names: Sequence[str]) -> NodesView | None:
     """Return ``names`` and the links among them, each kind in one row; None if they are too many to be read."""
-    if len(names) > _MOST_CHIPS**2:
+    if len(names) > _MAX_CHIPS**2:
         return None
-    for each in range(1, _MOST_TOGETHER + 1):
-        view = NodesView(painter, names, each)
+    for bundle in range(1, _MAX_BUNDLE + 1):
+        view = NodesView(painter, names, bundle)
         if view.fits():
             return view
         if not view.bundled:
@@ -53,15 +56,15 @@ def view_of_domain(painter: Painter, number: int) -> tuple[NodesView, list[str]]
         gpus = [name for host in hosts for name in _gpus_of(painter, host)]
         if view := view_of(painter, gpus):
             return view, []
-    one = min(hosts, key=lambda host: (not painter.holds([host]), host.id not in painter.odd))
+    shown = min(hosts, key=lambda host: (not painter.holds([host]), host.id not in painter.odd))
     if len(hosts) > 1 and (view := view_of(painter, _neighbourhood(painter, number, hosts))):
         return view, []
-    for count in range(min(one.places, _MOST_NODES), 0, -1):
-        names = _neighbourhood(painter, number, [one], count)
+    for count in range(min(shown.places, _MAX_NODES), 0, -1):
+        names = _neighbourhood(painter, number, [shown], count)
         if view := view_of(painter, names):
             break
     switches = any(name in painter.fold.switches for name in names)
-    return view or NodesView(painter, names, 1), _left_out(painter, hosts, one, count, switches=switches)
+    return view or NodesView(painter, names, 1), _left_out(painter, hosts, shown, count, switches=switches)
 
 
 def _neighbourhood(
@@ -72,10 +75,10 @@ def _neighbourhood(
     names = [name for host in hosts for name in _gpus_of(painter, host)][:gpus]
     names += [name for name in fold.parts(hosts) if name not in fold.number]
     inside = set(names)
-    beside = {other for name in names for other in graph.adj.get(name, ())}
+    beside = {neighbour for name in names for neighbour in graph.adj.get(name, ())}
     beside |= {b for pair in painter.marks.broken_links for a, b in (pair, pair[::-1]) if a in inside}
     beside &= fold.switches.keys()
-    upper = {other for name in beside for other in graph[name]} & {*fold.chip_ids([number])}
+    upper = {neighbour for name in beside for neighbour in graph[name]} & {*fold.chip_ids([number])}
     return [*names, *sorted(beside | upper, key=natural)]
 
 
@@ -88,24 +91,25 @@ def _left_out(
     painter: Painter, hosts: Sequence[Host], shown: Host, gpus: int, *, switches: bool
 ) -> list[str]:
     """Return a line about which host of a domain is drawn, and what is not."""
-    which, more = f"host {shown.id}", len(hosts) - 1
+    which, undrawn = f"host {shown.id}", [host for host in hosts if host is not shown]
     if gpus < shown.places:
         which = f"{gpus} of {shown.places} {painter.noun}s of {which}"
-    elif not more:
+    elif not undrawn:
         return []
-    others = [host for host in hosts if host is not shown]
-    unlike = sum(host.id in painter.odd for host in others)
+    unlike = sum(host.id in painter.odd for host in undrawn)
     how = f"not drawn, {unlike} of them with faults" if unlike else "not drawn"
-    if shown.id not in painter.odd and {host.shape for host in others} == {shown.shape}:
+    if shown.id not in painter.odd and {host.shape for host in undrawn} == {shown.shape}:
         how = "linked alike, not drawn"
-    left = f"; {plural(more, 'more host')} of the domain with {painter.count(others)}, {how}" if more else ""
-    return [f"Drawn here: {which}{' and the switches next to it' if switches else ''}{left}"]
+    hidden = ""
+    if undrawn:
+        hidden = f"; {plural(len(undrawn), 'more host')} of the domain with {painter.count(undrawn)}, {how}"
+    return [f"Drawn here: {which}{' and the switches next to it' if switches else ''}{hidden}"]
 
 
 class NodesView:
-    """The nodes that are drawn, by kind, and their places; ``each`` switch chips are bundled into a box."""
+    """The nodes that are drawn, by kind, and their places; ``size`` switch chips are bundled into a box."""
 
-    def __init__(self, painter: Painter, names: Sequence[str], each: int) -> None:
+    def __init__(self, painter: Painter, names: Sequence[str], size: int) -> None:
         self.painter, self.canvas, self.graph = painter, painter.canvas, painter.cluster.graph
         by_kind: dict[str, list[str]] = defaultdict(list)
         for name in sorted(names, key=natural):
@@ -115,12 +119,12 @@ class NodesView:
         for kind, of_kind in by_kind.items():
             bundles = [[name] for name in of_kind]
             if kind != "gpu":
-                bundles = _bundles(of_kind, each if kind in _CHIPS else 1)
+                bundles = _bundles(of_kind, size if kind in _CHIPS else 1)
             self.kinds[kind] = [bundle[0] for bundle in bundles]
             self.members |= {bundle[0]: bundle for bundle in bundles}
-        self.gpus, self.bundled = self.kinds["gpu"], any(len(by_kind[kind]) > each for kind in _CHIPS)
-        self.direct = len(self.gpus) == len(names) and 1 < len(names) <= MOST_IN_CIRCLE
-        leader = {name: first for first, bundle in self.members.items() for name in bundle}
+        self.gpus, self.bundled = self.kinds["gpu"], any(len(by_kind[kind]) > size for kind in _CHIPS)
+        self.direct = len(self.gpus) == len(names) and 1 < len(names) <= MAX_CIRCLE_GPUS
+        leader = {name: label for label, bundle in self.members.items() for name in bundle}
         # the view of a part lists its links in an order of its own
         part = self.graph.subgraph(names).edges
         ends = sorted((sorted(pair, key=natural) for pair in part), key=lambda pair: [*map(natural, pair)])
@@ -146,11 +150,11 @@ class NodesView:
     def fits(self) -> bool:
         """Whether it is few boxes and lines, and each kind in one row that is no wider than a drawing."""
         lines = sum(self.kind(a) != self.kind(b) for a, b in self.links)
-        if self.direct or len(self.members) > _MOST_NODES or lines > _MOST_EDGES:
+        if self.direct or len(self.members) > _MAX_NODES or lines > _MAX_EDGES:
             return self.direct
         wide = self._widths({name: self._texts(name) for row in self.rows for name in row})
         longest = max((sum(wide[name] + _GAP for name in row) for row in self.rows), default=0)
-        return longest + _MARGIN <= MOST_WIDE
+        return longest + _MARGIN <= MAX_WIDTH
 
     def kind(self, name: str) -> str:
         """Return the kind of a node: ``gpu`` for one out of service, ``upper`` for a chip of the second tier."""
@@ -172,7 +176,7 @@ class NodesView:
             for name in row:
                 self.x[name] = x + wide[name] / 2
                 x += wide[name] + gap
-        y, drop = 0.0, _DROP if len(self.links) < _MANY else 1.6 * _DROP
+        y, drop = 0.0, _DROP if len(self.links) < _DENSE_LINKS else 1.6 * _DROP
         for number, row in enumerate(self.rows):
             height = self._height(row, texts)
             for name in row:
@@ -187,7 +191,7 @@ class NodesView:
 
     def _widths(self, texts: dict[str, list[str]]) -> dict[str, int]:
         """Return the width of each box: its texts fit in, and its lines begin apart."""
-        tight = 4 * (len(self.gpus) > _MOST_LOOSE)
+        tight = 4 * (len(self.gpus) > _MAX_PADDED_GPUS)
         return {
             name: max(_width(lines) - tight, *(3 * len(self._near(name, way)) for way in (-1, 1)))
             for name, lines in texts.items()
@@ -200,11 +204,11 @@ class NodesView:
         height, count = self._height(self.gpus, texts), len(self.gpus)
         across = max(2.0 * width, 34.0 * count, 190.0)
         down = 0.0 if count == 2 else max(130.0, 22.0 * count)
-        first = cos(pi / count)  # of the two on top
+        top = cos(pi / count)  # of the two on top
         for g, name in enumerate(self.gpus):
             angle = 2 * pi * (g + 0.5) / count
             right = sin(angle) if count > 2 else -sin(angle)
-            self.x[name], self.y[name] = across * (1 + right) + width / 2, down * (first - cos(angle))
+            self.x[name], self.y[name] = across * (1 + right) + width / 2, down * (top - cos(angle))
             self.size[name] = (width, height)
             self._box(name, texts[name])
         middle = {name: (self.x[name], self.y[name] + height / 2) for name in self.gpus}
@@ -214,8 +218,8 @@ class NodesView:
         kinds, nouns = Counter(self._of(ends).text() for ends in self.links), f"{self.painter.noun}s"
         if len(kinds) == 1 and len(self.links) == count * (count - 1) // 2:
             return [f"{plural(len(self.links), 'line')}, one between any two {nouns}: {next(iter(kinds))}"]
-        each = "; ".join(f"{count} of {text}" for text, count in kinds.most_common(_MOST_TEXTS))
-        return [f"Each line joins two {nouns}: {each}"]
+        listed = "; ".join(f"{count} of {text}" for text, count in kinds.most_common(_MAX_TEXTS))
+        return [f"Each line joins two {nouns}: {listed}"]
 
     def _of(self, ends: Ends) -> Links:
         """Return the links of one line."""
@@ -247,17 +251,17 @@ class NodesView:
         rail = next((data["rail"] for data in devices if data.get("rail") is not None), None)
         self._draw(ends, places if ends == (a, b) else places[::-1], self.painter.rail(rail))
 
-    def _at(self, name: str, other: str, way: int) -> Point:
+    def _at(self, name: str, neighbour: str, way: int) -> Point:
         """Return where on the lower (1) or upper (-1) edge of a box its line to another begins: in their order."""
         near, (wide, tall) = self._near(name, way), self.size[name]
-        x = self.x[name] + wide * ((near.index(other) + 0.5) / len(near) - 0.5)
+        x = self.x[name] + wide * ((near.index(neighbour) + 0.5) / len(near) - 0.5)
         return (x, self.y[name] + (tall - 4 if way > 0 else 4))
 
     def _near(self, name: str, way: int) -> list[str]:
         """Return the nodes above (-1) or below (1) that a node has a line to, left to right."""
         near = [b if a == name else a for a, b in self.lines if name in (a, b)]
-        near = [other for other in near if (self.row[other] - self.row[name]) * way > 0]
-        return sorted(near, key=lambda other: self.x.get(other, 0.0))
+        near = [neighbour for neighbour in near if (self.row[neighbour] - self.row[name]) * way > 0]
+        return sorted(near, key=lambda neighbour: self.x.get(neighbour, 0.0))
 
     def _texts(self, name: str) -> list[str]:
         """Return the lines in the box of a node: its name, its links, those to others of its row, its faults."""
@@ -278,12 +282,14 @@ class NodesView:
                 if links and not (painter.overlay or painter.cluster.domain_of(number).links_bundled):
                     lines.append(plural(links, "link"))
             lines.insert(0, title)
-        peers = [other for other in self.graph[name] if self.kind(other) == kind]
+        peers = [neighbour for neighbour in self.graph[name] if self.kind(neighbour) == kind]
         if peers and kind != "router" and not self.direct:
-            links_text = Links.of(self.graph[name][other] for other in peers).text().removesuffix(" each way")
-            each = links_text.partition(" = ")[0]
-            lines += [f"{links_text} to {peers[0]}"] if len(peers) == 1 else [f"{len(peers)} peers", each]
-        if kind != "gpu" and len(self.kinds[kind]) <= _MOST_WORDY:
+            links_text = (
+                Links.of(self.graph[name][neighbour] for neighbour in peers).text().removesuffix(" each way")
+            )
+            per_link = links_text.partition(" = ")[0]
+            lines += [f"{links_text} to {peers[0]}"] if len(peers) == 1 else [f"{len(peers)} peers", per_link]
+        if kind != "gpu" and len(self.kinds[kind]) <= _MAX_WORDY_NODES:
             lines += self._below(name)
         return [*lines, *self._faults(name)]
 
@@ -293,8 +299,8 @@ class NodesView:
         texts = [self._of(ends).text() for ends in self.links if name in ends and not gpus.isdisjoint(ends)]
         if len(texts) < 2 or len(set(texts)) > 1:
             return []
-        each, *total = broken_lines(texts[0])
-        return [f"{each} to each {self.painter.noun}".replace(" each way", ""), *total]
+        per_link, *total = broken_lines(texts[0])
+        return [f"{per_link} to each {self.painter.noun}".replace(" each way", ""), *total]
 
     def _chip_domain(self, name: str) -> DomainSpec | None:
         """Return the domain of a switch chip, of a cluster that is not a raw graph; None of other nodes."""
@@ -307,11 +313,11 @@ class NodesView:
         """Return the first words about what is wrong with the nodes of a box, in short lines."""
         several = len(self.members[name]) > 1
         words = [
-            f"{one.rpartition('.')[2]}: {word}" if several else word
-            for one in self.members[name]
-            for word in self.painter.marks.of(one)
+            f"{member.rpartition('.')[2]}: {word}" if several else word
+            for member in self.members[name]
+            for word in self.painter.marks.of(member)
         ]
-        return [line for word in words[:2] for line in wrapped(word, _NARROWEST)]
+        return [line for word in words[:2] for line in wrapped(word, _MIN_BOX_WIDTH)]
 
     def _row_words(self, row: Sequence[str]) -> str:
         """Return what a row is."""
@@ -333,8 +339,8 @@ class NodesView:
         painter, kind, (width, height) = self.painter, self.kind(name), self.size[name]
         words = self._faults(name)
         usual = _LOOKS.get(kind, ("#ececec", palette.QUIET))
-        found = [mark for one in self.members[name] if (mark := painter.marks.look(one)) is not None]
-        fill, line = min(found, key=lambda mark: mark[1] != palette.FAULT, default=usual)
+        marks = [mark for member in self.members[name] if (mark := painter.marks.look(member)) is not None]
+        fill, line = min(marks, key=lambda mark: mark[1] != palette.FAULT, default=usual)
         inside, number = round(width) - 2, painter.fold.number.get(name)
         extra: list[list[str]] = []
         if number is not None:
@@ -345,8 +351,8 @@ class NodesView:
             if painter.plain and rail is not None:
                 extra.append([painter.rail_cell(rail, inside, painter.nic(rail), height=13)])
         tall = (round(height) - _PAD - 15 * len(extra)) // len(lines)
-        what = {"gpu": "gpu", "host": "node", "switch": "switch", "upper": "switch"}.get(kind)
-        look = {"bold": True} | (named(what, name, *painter.marks.of(name)) if what else {})
+        tip_kind = {"gpu": "gpu", "host": "node", "switch": "switch", "upper": "switch"}.get(kind)
+        look = {"bold": True} | (named(tip_kind, name, *painter.marks.of(name)) if tip_kind else {})
         rows = []
         for text in lines:
             ink = line if text in words else None
@@ -356,18 +362,18 @@ class NodesView:
         self.canvas.box(f"node {name}", (self.x[name] - width / 2, self.y[name]), (width, height), html)
 
 
-def _bundles(chips: Sequence[str], each: int) -> list[list[str]]:
-    """Return chips that are drawn as one box: those of a plane where they are many, else ``each`` together."""
-    if each == 1 and len(chips) <= _MOST_CHIPS:
+def _bundles(chips: Sequence[str], size: int) -> list[list[str]]:
+    """Return chips that are drawn as one box: those of a plane where they are many, else ``size`` together."""
+    if size == 1 and len(chips) <= _MAX_CHIPS:
         return [[chip] for chip in chips]
     planes: dict[str, list[str]] = defaultdict(list)
     for chip in chips:
         planes[chip.rpartition(".")[0]].append(chip)
-    if 1 < len(planes) < len(chips) > _MOST_CHIPS:
+    if 1 < len(planes) < len(chips) > _MAX_CHIPS:
         return list(planes.values())
-    return [list(chips[i : i + each]) for i in range(0, len(chips), each)]
+    return [list(chips[i : i + size]) for i in range(0, len(chips), size)]
 
 
 def _width(lines: Sequence[str]) -> int:
     """Return the least width of a box with some lines of text."""
-    return max([_NARROWEST, *(text_width(line, bold=not i) + 8 for i, line in enumerate(lines))])
+    return max([_MIN_BOX_WIDTH, *(text_width(line, bold=not i) + 8 for i, line in enumerate(lines))])

@@ -24,9 +24,9 @@ _DARK = (0x08, 0x30, 0x6B)
 _STEPS = 5
 _SHADES = 40
 """Steps of a colour ramp; more could not be distinguished."""
-_NONE = "#c8c8c8"
+_NEUTRAL = "#c8c8c8"
 # Dark text on the light part of the ramp, white on the dark part.
-_WHITE_FROM = 0.55
+_WHITE_TEXT_FROM = 0.55
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ class Overlay:
         """What may be in the cells, from the shortest to the longest."""
         return [self.labels, *self.details]
 
-    def over(self, gpus: Sequence[str], every: Sequence[str]) -> Overlay:
-        """Return the overlay of some ``gpus`` (ids) extended to ``every`` GPU of their cluster."""
+    def over(self, gpus: Sequence[str], cluster_gpus: Sequence[str]) -> Overlay:
+        """Return the overlay of some ``gpus`` (ids) extended to all ``cluster_gpus`` of their cluster."""
         place = {gpu: number for number, gpu in enumerate(gpus)}
-        known = [place.get(gpu) for gpu in every]
+        known = [place.get(gpu) for gpu in cluster_gpus]
         values = self.values
         return replace(
             self,
@@ -105,7 +105,7 @@ class Overlay:
 def legend(swatches: Sequence[tuple[str, str, str]], words: str = "") -> tuple[str, int]:
     """Return a legend as a table, and its width: text, fill and ink of each swatch, then words."""
     wide = max(46, *(text_width(text, TEXT_POINTS) + 6 for text, _, _ in swatches))
-    size = {"width": wide, "height": 16, "border": 1, "color": _NONE}
+    size = {"width": wide, "height": 16, "border": 1, "color": _NEUTRAL}
     cells = [cell(text, bgcolor=fill, ink=ink, size=TEXT_POINTS, **size) for text, fill, ink in swatches]
     width = len(swatches) * wide
     if words:
@@ -134,7 +134,7 @@ class Ramp:
 
     def ink(self, value: float) -> str:
         """Return the colour of text on top of ``fill(value)``."""
-        return "#ffffff" if self.fraction(value) > _WHITE_FROM else palette.INK
+        return "#ffffff" if self.fraction(value) > _WHITE_TEXT_FROM else palette.INK
 
     def legend(self, words: str) -> tuple[str, int]:
         """Return the legend of the colours as a table, and its width; ``words``: what the values are."""
@@ -150,7 +150,7 @@ USAGE_KEY = (
     "wider lines are busier; red: the busiest links",
 )
 """What the shares are of, in lines below the legend: beside it they would widen the picture."""
-_LEAST_WIDTH, _MOST_WIDTH = 1.0, 6.0
+_MIN_LINE_WIDTH, _MAX_LINE_WIDTH = 1.0, 6.0
 
 
 @dataclass(frozen=True)
@@ -185,19 +185,23 @@ class Usage:
 
     def busiest(self, links: Iterable[tuple[str, str]]) -> float:
         """Return the share of the busiest of ``links``, which are drawn; 0 if there are none."""
-        found = list(links)
-        self._drawn |= not {self.bottleneck, self.bottleneck[::-1]}.isdisjoint(found)
-        return max((self.share(a, b) for a, b in found), default=0.0)
+        drawn = list(links)
+        self._drawn |= not {self.bottleneck, self.bottleneck[::-1]}.isdisjoint(drawn)
+        return max((self.share(a, b) for a, b in drawn), default=0.0)
 
     def colours(self, names: Iterable[str]) -> tuple[tuple[str, int], ...]:
         """Return how many links of some nodes have which colour."""
-        links = ((name, other) for name in names if name in self._graph for other in self._graph[name])
+        links = (
+            (name, neighbour) for name in names if name in self._graph for neighbour in self._graph[name]
+        )
         return tuple(sorted(Counter(self.colour(self.share(a, b)) for a, b in links).items()))
 
     def inside(self, domains: Iterable[int]) -> list[tuple[str, str]]:
         """Return the scale-up links of some domains."""
-        wanted = set(domains)
-        of = {name: data["domain"] for name, data in self._graph.nodes(data=True) if data["domain"] in wanted}
+        numbers = set(domains)
+        of = {
+            name: data["domain"] for name, data in self._graph.nodes(data=True) if data["domain"] in numbers
+        }
         return [(a, b) for a, domain in of.items() for b in self._graph[a] if a < b and of.get(b) == domain]
 
     @staticmethod
@@ -205,7 +209,7 @@ class Usage:
         """Return the colour of a link that is busy for ``share`` of the time: red where it is never idle."""
         if share == 1:
             return palette.FAULT
-        return _NONE if share <= 0 else _BUSY_STEPS[int(share * len(_BUSY_STEPS))]
+        return _NEUTRAL if share <= 0 else _BUSY_STEPS[int(share * len(_BUSY_STEPS))]
 
     @classmethod
     def fill_ink(cls, share: float) -> tuple[str, str]:
@@ -215,7 +219,7 @@ class Usage:
     @staticmethod
     def width(share: float) -> float:
         """Return the width in points of a link that is busy for ``share`` of the time."""
-        return _LEAST_WIDTH + (_MOST_WIDTH - _LEAST_WIDTH) * share
+        return _MIN_LINE_WIDTH + (_MAX_LINE_WIDTH - _MIN_LINE_WIDTH) * share
 
     def subtitles(self) -> list[str]:
         """Return the lines about the traffic: what it is, how long it takes, and what bounds it."""
@@ -231,10 +235,10 @@ class Usage:
         if self._overlay.reached:
             lines.append(f"That is at line rate; {self._overlay.reached}")
         if len(loads.busiest):
-            link, others = loads.bottleneck, len(loads.busiest) - 1
+            link, ties = loads.bottleneck, len(loads.busiest) - 1
             moved = format_quantity(link.load_bytes, "byte", 3)
             rate = format_quantity(link.bytes_per_s, "byte/s")
-            alike = f"; {others:,} more with equal load, also red" if others else ""
+            alike = f"; {ties:,} more with equal load, also red" if ties else ""
             red = "red" if self._drawn else "in a part that is not drawn"
             lines.append(f"Bottleneck ({red}): {link.ends[0]} to {link.ends[1]}, {moved} at {rate}{alike}")
         return lines
@@ -249,7 +253,7 @@ class Usage:
         return legend([("idle", *self.fill_ink(0.0)), *swatches])
 
 
-_MOST_NAMED = 4
+_MAX_NAMED = 4
 THROTTLED = "throttled x "
 
 
@@ -313,10 +317,10 @@ class Marks:
         """Ids of everything that is not as it was built, or not as its siblings are."""
         return {*self._out, *(name for name, words in self._words.items() if words)}
 
-    def lines(self, names: Iterable[str], most: int = 3) -> list[str]:
-        """Return at most ``most`` lines about ``names``: "d0.n0.g1: d0.s5 broken"."""
-        found = [f"{name}: {word}" for name in names for word in self.of(name)]
-        return found if len(found) <= most else [*found[: most - 1], f"and {len(found) - most + 1} more"]
+    def lines(self, names: Iterable[str], limit: int = 3) -> list[str]:
+        """Return at most ``limit`` lines about ``names``: "d0.n0.g1: d0.s5 broken"."""
+        lines = [f"{name}: {word}" for name in names for word in self.of(name)]
+        return lines if len(lines) <= limit else [*lines[: limit - 1], f"and {len(lines) - limit + 1} more"]
 
     def summary(self) -> list[str]:
         """Return the lines of the caption that name what is broken, the first few of each kind."""
@@ -324,7 +328,7 @@ class Marks:
         below = [f"{name} at x {health:.3g}" for name, health in self._below.items()]
         throttled = [f"{name} at x {factor:.3g}" for name, factor in self.slow.items()]
         lines = []
-        for what, names, word in (
+        for heading, names, word in (
             ("Out of service", self.broken_gpus, self._noun),
             ("Throttled", throttled, self._noun),
             ("Switches out of service", self._dead, "switch"),
@@ -332,7 +336,7 @@ class Marks:
             ("Broken links", [f"{a} - {b}" for a, b in self._alone], "link"),
             ("Degraded links", slow, "link"),
         ):
-            rest = len(names) - _MOST_NAMED
-            more = f" and {plural(rest, f'more {word}')}" if rest > 0 else ""
-            lines += [f"{what}: {', '.join(names[:_MOST_NAMED])}{more}"] if names else []
+            hidden = len(names) - _MAX_NAMED
+            suffix = f" and {plural(hidden, f'more {word}')}" if hidden > 0 else ""
+            lines += [f"{heading}: {', '.join(names[:_MAX_NAMED])}{suffix}"] if names else []
         return lines

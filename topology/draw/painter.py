@@ -28,8 +28,8 @@ Thing = TypeVar("Thing")
 
 def gpus_as_built(domain: DomainSpec, number: int) -> list[str]:
     """Return the ids of all GPUs of domain ``number``, also of hosts that have no working one."""
-    each = domain.gpus_per_node
-    return [f"d{number}.n{gpu // each}.g{gpu % each}" for gpu in range(domain.gpus)]
+    per_node = domain.gpus_per_node
+    return [f"d{number}.n{gpu // per_node}.g{gpu % per_node}" for gpu in range(domain.gpus)]
 
 
 class Painter:
@@ -69,10 +69,10 @@ class Painter:
     @cached_property
     def odd(self) -> set[str]:
         """Ids of hosts and switches with something wrong in them: they are not drawn as one of many."""
-        wrong = self.marks.names
+        marked = self.marks.names
         hosts = self.fold.hosts
-        return wrong | {
-            host.id for host in hosts if host.broken or not wrong.isdisjoint(self.gpu_ids([host]))
+        return marked | {
+            host.id for host in hosts if host.broken or not marked.isdisjoint(self.gpu_ids([host]))
         }
 
     def _parts(self, hosts: Sequence[Host], switches: Sequence[Switch]) -> list[str]:
@@ -87,9 +87,9 @@ class Painter:
         Those with something wrong in them are like no others; with traffic their links have the same colours.
         """
         names = self._parts(hosts, switches)
-        wrong = next((name for name in names if name in self.odd), None)
-        if wrong is not None or self.usage is None:
-            return wrong
+        odd_name = next((name for name in names if name in self.odd), None)
+        if odd_name is not None or self.usage is None:
+            return odd_name
         return self.usage.colours([*self.fold.parts(hosts), *names])
 
     def holds(self, hosts: Sequence[Host], switches: Sequence[Switch] = ()) -> bool:
@@ -100,31 +100,33 @@ class Painter:
 
     def same(
         self,
-        things: Iterable[Thing],
+        items: Iterable[Thing],
         parts: Callable[[Thing], tuple[Shape, Sequence[Host], Sequence[Switch]]],
-        most: int | None = None,
+        limit: int | None = None,
     ) -> tuple[list[list[Thing]], list[Thing]]:
         """Return things that look the same together, in order of the first of each, and what is left out of those.
 
         ``parts`` gives the shape, the hosts and the switches of each. One that holds the bottleneck comes before
-        those like it, so that it is the one that is drawn. With ``most`` at most one kind more than that is kept,
+        those like it, so that it is the one that is drawn. With ``limit`` at most one kind more than that is kept,
         else the commonest and the first of the others.
         """
-        found: dict[Hashable, list[Thing]] = {}
-        for thing in things:
-            shape, hosts, switches = parts(thing)
-            found.setdefault((shape, self._look(hosts, switches)), []).append(thing)
+        by_look: dict[Hashable, list[Thing]] = {}
+        for item in items:
+            shape, hosts, switches = parts(item)
+            by_look.setdefault((shape, self._look(hosts, switches)), []).append(item)
 
-        def other(thing: Thing) -> bool:
-            return not self.holds(*parts(thing)[1:])
+        def off_bottleneck(item: Thing) -> bool:
+            return not self.holds(*parts(item)[1:])
 
-        kinds = [sorted(of_kind, key=other) for of_kind in found.values()]
-        if most is None or len(kinds) <= most + 1:
+        kinds = [sorted(of_kind, key=off_bottleneck) for of_kind in by_look.values()]
+        if limit is None or len(kinds) <= limit + 1:
             return kinds, []
         usual = max(kinds, key=len)
-        rest = sorted((kind for kind in kinds if kind is not usual), key=lambda kind: other(kind[0]))
-        kept = [kind for kind in kinds if kind is usual or kind in rest[: most - 1]]
-        return kept, [thing for kind in kinds if kind not in kept for thing in kind]
+        unusual = sorted(
+            (kind for kind in kinds if kind is not usual), key=lambda kind: off_bottleneck(kind[0])
+        )
+        drawn = [kind for kind in kinds if kind is usual or kind in unusual[: limit - 1]]
+        return drawn, [item for kind in kinds if kind not in drawn for item in kind]
 
     def colour(self, pairs: Sequence[Ends], plain: str) -> str:
         """Return the colour of a bundle of links: ``plain``, or how busy its busiest is."""
@@ -168,11 +170,11 @@ class Painter:
             corner = (at[0] - 6 - wide if left else at[0] + 6, at[1] - 13 * len(lines) / 2)
             self.canvas.note(f"label {kind} {at}", corner, lines, palette.QUIET)
 
-    def around(self, nodes: Iterable[str], others: Iterable[str]) -> list[Ends]:
-        """Return the links between ``nodes`` and ``others``, where traffic needs them."""
+    def around(self, nodes: Iterable[str], neighbours: Iterable[str]) -> list[Ends]:
+        """Return the links between ``nodes`` and ``neighbours``, where traffic needs them."""
         if self.usage is None:
             return []
-        far, graph = set(others), self.cluster.graph
+        far, graph = set(neighbours), self.cluster.graph
         return [(a, b) for a in nodes for b in graph[a] if b in far]
 
     def rail(self, number: int | None) -> str:
@@ -225,16 +227,16 @@ class Painter:
             fill, ink = self.ramp.fill(value), self.ramp.ink(value)
         return cell(text, bgcolor=fill, ink=ink, color=line, **size, **tips)
 
-    def detail_width(self, least: int, columns: int, most: int) -> int:
+    def detail_width(self, least: int, columns: int, room: int) -> int:
         """Return the width of a GPU's cell, and choose the longest texts of the overlay that have room."""
-        self.detail, wide = self.detail_widths(least, columns, most)[0]
+        self.detail, wide = self.detail_widths(least, columns, room)[0]
         return wide
 
-    def detail_widths(self, least: int, columns: int, most: int) -> list[tuple[int, int]]:
+    def detail_widths(self, least: int, columns: int, room: int) -> list[tuple[int, int]]:
         """Return which texts of the overlay have room and how wide their cells are, the longest first."""
         texts = self.overlay.texts if self.overlay is not None else [()]
         wide = [max([least, *(text_width(text) + 8 for text in part)]) for part in texts]
-        fits = [(n, wide[n]) for n in range(len(texts) - 1, 0, -1) if wide[n] * columns <= most]
+        fits = [(n, wide[n]) for n in range(len(texts) - 1, 0, -1) if wide[n] * columns <= room]
         return [*fits, (0, least)]
 
     def count(self, hosts: Sequence[Host], noun: str = "") -> str:
@@ -268,13 +270,13 @@ class Painter:
         tags = self.tags(places)
         return tags[0] if len(tags) == 1 else ""
 
-    def add_tags(self, sheet: Sheet, places: Sequence[Place], before: Sequence[str] = ()) -> None:
-        """Add a row that names the tag of each run of GPUs, after the cells ``before``, unless all have one tag."""
+    def add_tags(self, sheet: Sheet, places: Sequence[Place], padding: Sequence[str] = ()) -> None:
+        """Add a row that names the tag of each run of GPUs, after the cells ``padding``, unless all have one tag."""
         if len(self.tags(places)) > 1:
             runs = [
                 (tag, len(list(run))) for tag, run in groupby(places, key=lambda place: self.tag([place]))
             ]
-            sheet.add([*before, *(cell(tag, colspan=wide, height=12) for tag, wide in runs)], 12)
+            sheet.add([*padding, *(cell(tag, colspan=wide, height=12) for tag, wide in runs)], 12)
 
     def nic(self, rail: int) -> str:
         """Return what the NICs of a GPU are called, or its rail where the graph has the NICs or there are none."""
@@ -288,10 +290,10 @@ class Painter:
         return cell(text, width=width, height=height, bgcolor=colour, ink=palette.ink_on(colour))
 
     def add_faults(
-        self, sheet: Sheet, names: Iterable[str], columns: int, most: int = 3, width: float | None = None
+        self, sheet: Sheet, names: Iterable[str], columns: int, limit: int = 3, width: float | None = None
     ) -> None:
         """Add rows that name in red what is wrong with ``names``, in lines of ``width`` points."""
-        for line in self.marks.lines(names, most):
+        for line in self.marks.lines(names, limit):
             ink = palette.SLOW if f": {THROTTLED}" in line else palette.FAULT
             for part in [line] if width is None else wrapped(line, width):
                 sheet.line(part, 12, colspan=columns, ink=ink)

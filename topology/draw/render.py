@@ -33,13 +33,13 @@ def bundled_fonts() -> Iterator[None]:
     environment is put back afterwards: child processes of the caller keep their own fonts.
     """
     folder = _configuration()
-    ours = {"FONTCONFIG_FILE": str(folder / "fonts.conf"), "FONTCONFIG_PATH": str(folder)}
-    saved = {name: os.environ[name] for name in ours if name in os.environ}
-    os.environ.update(ours)
+    settings = {"FONTCONFIG_FILE": str(folder / "fonts.conf"), "FONTCONFIG_PATH": str(folder)}
+    saved = {name: os.environ[name] for name in settings if name in os.environ}
+    os.environ.update(settings)
     try:
         yield
     finally:
-        for name in ours.keys() - saved.keys():
+        for name in settings.keys() - saved.keys():
             del os.environ[name]
         os.environ.update(saved)
 
@@ -106,7 +106,7 @@ def _put_fonts(folder: Path) -> None:
 FORMATS = ("svg", "png", "pdf")
 _PNG_DPI = 144
 _LOCK = Lock()  # Graphviz keeps global state
-_MADE = re.compile(rb"/CreationDate \(D:[^)]*\)")
+_CREATION_DATE = re.compile(rb"/CreationDate \(D:[^)]*\)")
 _DOT_TIP = re.compile(r' href="#[^"]*"| tooltip="[^"]*"(?=[^>]*>)')
 
 
@@ -137,7 +137,7 @@ def render(source: str, suffix: str) -> bytes:
         raise RackplanError(f"the drawing library produced no {suffix}.")
     if suffix == "svg":
         return finished(bytes(picture).decode()).encode()
-    return _MADE.sub(lambda made: b" " * len(made[0]), bytes(picture))
+    return _CREATION_DATE.sub(lambda date: b" " * len(date[0]), bytes(picture))
 
 
 FAMILIES = f"{FONT}, Verdana, sans-serif"
@@ -150,13 +150,14 @@ _CLOSED = re.compile(r'(<polygon [^>]*points="(\S+) [^"]+) \2"')
 """A polygon that ends where it begins: it is closed without that."""
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 _COLOUR = re.compile(r'(fill|stroke)="(#[0-9a-f]{6}|black|white)"')
-_WORDS = {"black": "#000000", "white": "#ffffff"}
+_NAMED_COLOURS = {"black": "#000000", "white": "#ffffff"}
 _TOKENS = {
     "#ffffff": "--paper",
     palette.INK: "--ink",
     palette.QUIET: "--soft",
 }  # names of colours in a page around the drawing
-_LEAST, _SPAN = 0.12, 0.82  # lightness on dark of what is white on light, and how far black is from it
+_MIN_LIGHTNESS, _LIGHTNESS_SPAN = 0.12, 0.82
+"""Lightness on dark of what is white on light, and how far black is from it."""
 
 
 def finished(svg: str) -> str:
@@ -173,25 +174,25 @@ def finished(svg: str) -> str:
     svg = _FRAMED.sub(r"\1\3\2", svg.replace('.00"', '"').replace(' stroke="none"', ""))
     svg = svg.replace(' xmlns="', ' class="rackplan" xmlns="', 1)
     ink = f' fill="{palette.INK}"'
-    first = f'{_dark(svg)}<g font-family="{FAMILIES}"{ink}'  # of text that names no colour; a page may have several
-    return svg.replace(f"{ink}>", ">").replace('<g id="graph0"', first, 1)
+    root = f'{_dark(svg)}<g font-family="{FAMILIES}"{ink}'  # of text that names no colour; a page may have several
+    return svg.replace(f"{ink}>", ">").replace('<g id="graph0"', root, 1)
 
 
-def _named(found: re.Match[str]) -> str:
+def _named(link: re.Match[str]) -> str:
     """Return a group with a title for a link with a tip; its address names it, as ``#gpu:d0.n0.g1``."""
-    kind, _, name = found[1].removeprefix("#").partition(":")
+    kind, _, name = link[1].removeprefix("#").partition(":")
     data = f' data-kind="{kind}" data-id="{name}"' if name else ""
-    return f"<g{data}><title>{found[2]}</title>{found[3].strip()}"
+    return f"<g{data}><title>{link[2]}</title>{link[3].strip()}"
 
 
 def _dark(svg: str) -> str:
     """Return the style that a dark screen has, a rule for each colour in use."""
     rules = []
-    for what, colour in sorted(set(_COLOUR.findall(svg))):
-        plain = _WORDS.get(colour, colour)
+    for attribute, colour in sorted(set(_COLOUR.findall(svg))):
+        plain = _NAMED_COLOURS.get(colour, colour)
         dark, token = dark_colour(plain), _TOKENS.get(plain)
         value = f"var({token},{dark})" if token else dark
-        rules.append(f'svg.rackplan [{what}="{colour}"]{{{what}:{value}}}')
+        rules.append(f'svg.rackplan [{attribute}="{colour}"]{{{attribute}:{value}}}')
     # text without a fill of its own is black
     rules.append("svg.rackplan text:not([fill]){fill:var(--ink,#e6edf3)}")
     return f"<style>@media screen and (prefers-color-scheme: dark){{{''.join(rules)}}}</style>\n"
@@ -201,5 +202,5 @@ def dark_colour(colour: str) -> str:
     """Return a colour of the same hue, as light on dark as ``colour`` (``#rrggbb``) is dark on light."""
     red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
     hue, light, saturation = rgb_to_hls(red, green, blue)
-    parts = hls_to_rgb(hue, _LEAST + _SPAN * (1 - light), saturation)
+    parts = hls_to_rgb(hue, _MIN_LIGHTNESS + _LIGHTNESS_SPAN * (1 - light), saturation)
     return "#" + "".join(f"{round(255 * part):02x}" for part in parts)

@@ -14,8 +14,6 @@ from topology.fabrics.fabric import CabledFabric
 from topology.scale_out import switches_above
 from topology.structures.switch import ChipDomain
 
-_MOST_PAIRS = 6
-
 
 class TierWords:
     """Words about the tiers of all domains, or of the one that is opened (``number``).
@@ -28,12 +26,12 @@ class TierWords:
         number = painter.opened
         self.cluster, self.spec, self.fold = painter.cluster, painter.spec, painter.fold
         self.number, self.leaves, self.noun = number, leaves, painter.noun
-        self.first = "chip" if number is not None else "router" if self.fold.tier("router") else "leaf"
-        self.linked = "groups" if self.first == "router" else "leaves"
+        self.first_tier = "chip" if number is not None else "router" if self.fold.tier("router") else "leaf"
+        self.linked = "groups" if self.first_tier == "router" else "leaves"
         flat = number is None and not self.fold.tier("spine")
-        self.direct = flat and any(one.far.count for one in self.fold.tier(self.first))
+        self.direct = flat and any(switch.far.count for switch in self.fold.tier(self.first_tier))
         rails = {leaf.rail for leaf in leaves}
-        self.by_rail = self.first == "leaf" and len(rails) > 1 and None not in rails
+        self.by_rail = self.first_tier == "leaf" and len(rails) > 1 and None not in rails
         out = self.spec.scale_out
         # what one switch of the top tier is called
         self.top_one = "spine"
@@ -54,22 +52,22 @@ class TierWords:
         cores = [plural(count, kind) for kind, count in above.more.items() if kind == "core"]
         return " and ".join([spines, *cores])
 
-    def domain(self, number: int, second: str) -> str:
-        """Return what joins a domain; ``second`` are the chips of its second tier."""
+    def domain(self, number: int, upper: str) -> str:
+        """Return what joins a domain; ``upper`` are the chips of its second tier."""
         domain = self.fold.specs[number]
         if not self.leaves:
             return chips_text(self.fold, number)
         planes = len(domain.links_per_switch) if isinstance(domain, ChipDomain) else 0
-        return " in ".join([second, *[plural(planes, "plane")] * bool(planes)])
+        return " in ".join([upper, *[plural(planes, "plane")] * bool(planes)])
 
     def between_groups(self) -> str:
         """Count the links between each two leaves or groups, from least to most."""
-        group = {one.id: one.group for one in self.fold.tier(self.first)}
+        group = {switch.id: switch.group for switch in self.fold.tier(self.first_tier)}
         graph, counts = self.cluster.graph, Counter[tuple[str, str]]()
-        for name, own in group.items():
-            for other in graph[name]:
-                if own < group.get(other, ""):
-                    counts[own, group[other]] += graph[name][other]["count"]
+        for name, home in group.items():
+            for neighbour in graph[name]:
+                if home < group.get(neighbour, ""):
+                    counts[home, group[neighbour]] += graph[name][neighbour]["count"]
         least_most = (f"{count:,}" for count in (min(counts.values()), max(counts.values())))
         return f"{span(least_most)} links between any two, {plural(len(counts), 'pair')}"
 
@@ -83,8 +81,8 @@ class TierWords:
 
     def leaf(self) -> list[str]:
         """Name the first tier."""
-        if self.first != "leaf":
-            return ["first tier,", "in the hosts"] if self.first == "chip" else ["routers", "by group"]
+        if self.first_tier != "leaf":
+            return ["first tier,", "in the hosts"] if self.first_tier == "chip" else ["routers", "by group"]
         planes = self.spec.scale_out is not None and self.spec.scale_out.planes > 1
         return ["leaf, one per rail", *["and plane"] * planes] if self.by_rail else ["leaf"]
 

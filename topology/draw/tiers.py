@@ -9,7 +9,7 @@ from itertools import combinations
 
 from topology.base.units import plural
 from topology.draw import palette
-from topology.draw.canvas import MOST_WIDE, TEXT_POINTS, Line, Point, cell, table, text_width, wrapped
+from topology.draw.canvas import MAX_WIDTH, TEXT_POINTS, Line, Point, cell, table, text_width, wrapped
 from topology.draw.captions import ids_text
 from topology.draw.choose import BlockTable, Column, Section, domain_section, fabric_sections
 from topology.draw.columns import GAP, measure, planes_of
@@ -19,10 +19,12 @@ from topology.draw.tier_words import TierWords
 
 _COLUMN_GAP, _LINE_GAP, _BAR, _DROP, _MARGIN = 26, 42, 40, 76, 150
 _SHORT_DROP, _BUS = 26, 18
-_WIDEST = MOST_WIDE - _COLUMN_GAP // 2
-_MOST_DETAIL, _TALLEST = 770, 2000
-_MOST_RAIL_LINKS, _MOST_ODD = 72, 3
-_ARC, _MOST_ARCS = 34, 15
+_MAX_LINE_WIDTH = MAX_WIDTH - _COLUMN_GAP // 2
+_MAX_DETAIL_WIDTH, _MAX_HEIGHT = 770, 2000
+"""Points: of a row of GPUs with the long texts of an overlay, and of a drawing with them."""
+_MAX_RAIL_LINKS, _MAX_FAULT_LINES = 72, 3
+_ARC, _MAX_ARCS = 34, 15
+"""Points by which an arc rises for each column it spans, and arcs that can be told apart."""
 
 
 @dataclass
@@ -81,7 +83,7 @@ class Tiers:
             self._caption(y + _BAR + _DROP / 2, self.words.ratio(spines), palette.QUIET)
             y += _BAR + _DROP
         for i, line in enumerate(lines):
-            y = self._draw_line(line, y, first=i == 0) + _LINE_GAP
+            y = self._draw_line(line, y, topmost=i == 0) + _LINE_GAP
         self.painter.draw_legend((0.0, y - _LINE_GAP + 20))
 
     def _lines(self) -> list[list[_Part]]:
@@ -89,30 +91,30 @@ class Tiers:
         widest = max(host.places for host in self.fold.hosts)
         digits = len(str(len(self.painter.cluster.gpus)))
         narrowest = max(23 if self.painter.overlay is None else 26, 6 * digits + 2)
-        for detail, cell_width in self.painter.detail_widths(narrowest, widest, _MOST_DETAIL):
+        for detail, cell_width in self.painter.detail_widths(narrowest, widest, _MAX_DETAIL_WIDTH):
             self.painter.detail = detail
             for column in self.columns:
                 measure(self.painter, column, cell_width)
             if self.number is not None:  # racks of one domain are under each other
                 for column in self.columns:
-                    column.width = max(other.width for other in self.columns)
-            lines = self._broken(_WIDEST)
+                    column.width = max(measured.width for measured in self.columns)
+            lines = self._broken(_MAX_LINE_WIDTH)
             tall = [max(column.height for part in line for column in part.columns) for line in lines]
-            if sum(tall) + (2 * _DROP + _BAR + _LINE_GAP) * len(lines) <= _TALLEST:
+            if sum(tall) + (2 * _DROP + _BAR + _LINE_GAP) * len(lines) <= _MAX_HEIGHT:
                 break
-        least = _MARGIN + 100 if len(lines) > 1 else _WIDEST
-        fits = (wide for wide in range(least, _WIDEST, 20) if len(self._broken(wide)) == len(lines))
-        return self._broken(next(fits, _WIDEST))
+        least = _MARGIN + 100 if len(lines) > 1 else _MAX_LINE_WIDTH
+        fits = (wide for wide in range(least, _MAX_LINE_WIDTH, 20) if len(self._broken(wide)) == len(lines))
+        return self._broken(next(fits, _MAX_LINE_WIDTH))
 
-    def _broken(self, most: int) -> list[list[_Part]]:
-        """Return the columns in lines no wider than ``most``, and set the place of each."""
+    def _broken(self, limit: int) -> list[list[_Part]]:
+        """Return the columns in lines no wider than ``limit``, and set the place of each."""
         lines: list[list[_Part]] = [[]]
         x = float(_MARGIN)
         for number, section in enumerate(self.sections):
             part = _Part(section, [], number)
             lines[-1].append(part)
             for column in section.columns:
-                if x > _MARGIN and x + column.width > most:
+                if x > _MARGIN and x + column.width > limit:
                     part = _Part(section, [], number, continued=bool(part.columns))
                     lines.append([part])
                     x = float(_MARGIN)
@@ -121,21 +123,21 @@ class Tiers:
                 part.columns.append(column)
         return [[part for part in line if part.columns] for line in lines]
 
-    def _draw_line(self, parts: list[_Part], y: float, *, first: bool) -> float:
+    def _draw_line(self, parts: list[_Part], y: float, *, topmost: bool) -> float:
         """Draw one line of columns below ``y``; return where it ends."""
         topped = bool(self.fold.tier("spine")) or self.words.direct or self.number is not None
         columns = [column for part in parts for column in part.columns]
         begun = topped and any(not part.continued for part in parts)
         arcs = self._arcs(columns) if self.words.direct and len(self.lines) == 1 else []
         for part in parts if topped else ():
-            self._top(part, y, first=first)
+            self._top(part, y, topmost=topmost)
         if begun:
             self._caption(y + _BAR / 2, self.words.top(), palette.INK)
         lowest = y + _BAR * begun
         drop = _ARC * len(columns) if arcs else _DROP if begun else _SHORT_DROP * topped
         if self.leaves or self.number is None:
             leaf_at = lowest + drop
-            if topped and first:
+            if topped and topmost:
                 self._caption(lowest + drop / 2, self.words.ratio(self.leaves), palette.QUIET)
             tall = max(column.head.height for column in columns if column.head is not None)
             self._caption(leaf_at + tall / 2, self.words.leaf(), palette.INK)
@@ -156,32 +158,32 @@ class Tiers:
                     if topped and not arcs:
                         self._uplinks((part.bar, (column.centre, part.below)), column, at[1])
                     above = column.name
-                self._blocks(column, (above, bottom), block_at, by_rail=rails <= _MOST_RAIL_LINKS)
+                self._blocks(column, (above, bottom), block_at, by_rail=rails <= _MAX_RAIL_LINKS)
         return block_at + tall
 
     def _arcs(self, columns: Sequence[Column]) -> list[tuple[tuple[Column, Column], Links, list[Ends]]]:
         """Return each two columns with the links between their leaves, where they are few enough to be drawn."""
-        if len(columns) * (len(columns) - 1) // 2 > _MOST_ARCS:
+        if len(columns) * (len(columns) - 1) // 2 > _MAX_ARCS:
             return []
         graph, arcs = self.painter.cluster.graph, []
         for pair in combinations(columns, 2):
             near, far = ({leaf.id for leaf in column.leaves} for column in pair)
             ends = [(a, b) for a in sorted(near) for b in graph[a] if b in far]
-            arcs += [(pair, Links.of(graph.edges[one] for one in ends), ends)] if ends else []
+            arcs += [(pair, Links.of(graph.edges[edge] for edge in ends), ends)] if ends else []
         return arcs
 
     def _arc(self, pair: tuple[Column, Column], links: Links, pairs: list[Ends], y: float) -> None:
         """Draw the links between the leaves of two columns, which end at ``y``, as one arc over them."""
-        left, right = ((column.name, (column.centre, y)) for column in pair)
+        tail, head = ((column.name, (column.centre, y)) for column in pair)
         apart = self.columns.index(pair[1]) - self.columns.index(pair[0])
         high = _ARC * (apart - 0.4)
-        self.painter.link((left, right), pairs, width=2.0, dashed=links.degraded, links=links, bend=high)
-        at = ((left[1][0] + right[1][0]) / 2, y - high)
-        self.canvas.text(f"arc {left[0]} {right[0]}", at, [plural(links.count, "link")], palette.QUIET)
+        self.painter.link((tail, head), pairs, width=2.0, dashed=links.degraded, links=links, bend=high)
+        at = ((tail[1][0] + head[1][0]) / 2, y - high)
+        self.canvas.text(f"arc {tail[0]} {head[0]}", at, [plural(links.count, "link")], palette.QUIET)
 
-    def _top(self, part: _Part, y: float, *, first: bool) -> None:
+    def _top(self, part: _Part, y: float, *, topmost: bool) -> None:
         """Draw the top tier over one part, and its links to the cores; lines below hang on the one bar."""
-        group, others = part.section.group, len(part.section.others)
+        group, undrawn = part.section.group, len(part.section.others)
         name = part.bar = f"spine{part.number}"
         if part.continued:
             part.below = y - _BUS
@@ -192,11 +194,11 @@ class Tiers:
         part.below = self.trunks[part.number] = y + _BAR
         ends = any(later.continued and later.number == part.number for line in self.lines for later in line)
         right = self.right if ends else part.right
-        hosts = [host for other in part.section.others for pod in other.pods for host in pod.hosts]
-        more = plural(others, "more group")
-        note = f" and {more} of {self.painter.count(hosts)}, alike" if others else ""
-        if part.section.differ and others:  # its one column counts the GPUs of all
-            note = f" and those of {more}, all different"
+        hosts = [host for alike in part.section.others for pod in alike.pods for host in pod.hosts]
+        suffix = plural(undrawn, "more group")
+        note = f" and {suffix} of {self.painter.count(hosts)}, alike" if undrawn else ""
+        if part.section.differ and undrawn:  # its one column counts the GPUs of all
+            note = f" and those of {suffix}, all different"
         if self.words.direct:
             text = f"{self.words.linked} connected directly, without switches{note}"
             self._box(name, (part.left, y), right, text, self.words.between_groups(), palette.INK)
@@ -205,7 +207,7 @@ class Tiers:
         links = Links.sum(spine.up for spine in group.spines)
         if not links.count:
             return
-        if not first:
+        if not topmost:
             text = f"to the cores: {links.text()}"
             self.canvas.note(f"{name}.up", (part.left, y - 15), [text], palette.QUIET)
             return
@@ -224,34 +226,34 @@ class Tiers:
         scale_out = self.painter.spec.scale_out
         parted = self.number is None and scale_out is not None and scale_out.planes > 1
         planes: dict[str, list[str]] = defaultdict(list)
-        for one in names:
-            planes[one.partition(".")[0] if parted else ""].append(one)
+        for identity in names:
+            planes[identity.partition(".")[0] if parted else ""].append(identity)
         room = right - at[0] - 12
-        ids = "; ".join(ids_text(own) for own in planes.values())
+        ids = "; ".join(ids_text(members) for members in planes.values())
         if text_width(ids, bold=True) > room and len(planes) > 1:
             ids = f"{names[0]} to {names[-1]}"
         if len(planes) > 1:
             word = word.removesuffix(" plane")
             note = f" in {plural(len(planes), 'separate plane')}{note}"
         title = plural(len(names), word) if names else f"no {word}"
-        if (more := self.words.beyond) and word == self.words.top_one:
-            note = f": {more}{note}"
+        if (beyond := self.words.beyond) and word == self.words.top_one:
+            note = f": {beyond}{note}"
         title = title if self.number is None else self.words.domain(self.number, title)
-        second, ink = "; ".join(self.painter.marks.lines(names, _MOST_ODD)), palette.FAULT
-        whole = f"{title}{note}"
+        subtitle, ink = "; ".join(self.painter.marks.lines(names, _MAX_FAULT_LINES)), palette.FAULT
+        heading = f"{title}{note}"
         if ids:
             longer = f"{title} ({ids}){note}"
-            if second or text_width(longer, TEXT_POINTS, bold=True) <= room:
-                whole = longer
+            if subtitle or text_width(longer, TEXT_POINTS, bold=True) <= room:
+                heading = longer
             else:
-                second, ink = ids, palette.INK
-        self._box(name, at, right, whole, second, ink)
+                subtitle, ink = ids, palette.INK
+        self._box(name, at, right, heading, subtitle, ink)
 
-    def _box(self, name: str, at: Point, right: float, title: str, second: str, ink: str) -> None:
+    def _box(self, name: str, at: Point, right: float, title: str, subtitle: str, ink: str) -> None:
         """Draw a bar with one or two lines of words, more where it is narrow."""
         wide = right - at[0]
         heads = wrapped(title, wide - 12, TEXT_POINTS, bold=True)
-        lines = [*heads, *wrapped(second, wide - 12)]
+        lines = [*heads, *wrapped(subtitle, wide - 12)]
         size = {"width": round(wide) - 2, "height": round((_BAR - 4) / len(lines))}
         looks = [
             {"bold": True, "size": TEXT_POINTS} if n < len(heads) else {"ink": ink} for n in range(len(lines))
@@ -265,10 +267,12 @@ class Tiers:
         links = Links.sum(leaf.far if self.words.direct else leaf.up for leaf in leaves)
         if not links.count:
             return
-        own = {leaf.group for leaf in leaves}
+        groups = {leaf.group for leaf in leaves}
         high = [s.id for s in self.fold.switches.values() if s.tier in ("spine", "upper")]
         if self.words.direct:
-            high = [one.id for one in self.fold.tier(self.words.first) if one.group not in own]
+            high = [
+                switch.id for switch in self.fold.tier(self.words.first_tier) if switch.group not in groups
+            ]
         pairs = self.painter.around([leaf.id for leaf in leaves], high)
         dashed = links.degraded or not column.blocks
         line = (above, (column.name, (column.centre, y)))
@@ -296,7 +300,12 @@ class Tiers:
         name, (x, y) = below
         for same in zip(*planes_of(column.leaves), strict=True):
             leaf = same[-1]
-            pairs = [(one.id, other) for one in same for other in beside(one.id) if other in inside]
+            pairs = [
+                (switch.id, neighbour)
+                for switch in same
+                for neighbour in beside(switch.id)
+                if neighbour in inside
+            ]
             if pairs and leaf.rail is not None:
                 begin = (above[0], (column.centre + column.leaf_x[leaf.id], above[1]))
                 line = (begin, (name, (x + block.rail_x(leaf.rail), y)))

@@ -69,8 +69,8 @@ def cluster_to_yaml(spec: ClusterSpec, comments: Sequence[str] = (), *, rates_un
     checked: dict[str, object] = {"rate_checked": True} if rates_unusual else {}
     if checked and spec.raw is not None:
         lines.append("rate_checked: true")
-    if own := _own_gpus(spec):
-        lines += ["gpus:", *(f"  {_flow(name)}: {_flow(figures)}" for name, figures in own.items())]
+    if gpus := _own_gpus(spec):
+        lines += ["gpus:", *(f"  {_flow(name)}: {_flow(figures)}" for name, figures in gpus.items())]
     if spec.raw is not None:
         lines += _raw(spec.raw)
     else:
@@ -87,11 +87,11 @@ def cluster_to_yaml(spec: ClusterSpec, comments: Sequence[str] = (), *, rates_un
 
 def _own_gpus(spec: ClusterSpec) -> dict[str, dict[str, Figure]]:
     """Return figures of GPUs that are not the catalog's."""
-    own = {}
+    changed = {}
     for gpu in {domain.gpu.name: domain.gpu for domain in spec.domains}.values():
         known = load_gpu(gpu.name).figures if gpu.name in gpu_names() else {}
-        own[gpu.name] = {key: figure for key, figure in gpu.figures.items() if known.get(key) != figure}
-    return {name: figures for name, figures in own.items() if figures}
+        changed[gpu.name] = {key: figure for key, figure in gpu.figures.items() if known.get(key) != figure}
+    return {name: figures for name, figures in changed.items() if figures}
 
 
 def _raw(raw: RawTopology) -> list[str]:

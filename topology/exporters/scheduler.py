@@ -15,8 +15,8 @@ from topology.base.errors import InputError
 from topology.cluster import Cluster
 from topology.importers.hostlist import compress_hosts
 
-_LONGEST_NAME = 64
-_OUT = ("leaf", "spine", "core", "router")
+_MAX_NAME_CHARACTERS = 64
+_SWITCH_KINDS = ("leaf", "spine", "core", "router")
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,10 @@ def _block_sizes(blocks: dict[int, dict[str, None]]) -> list[int]:
     hosts that are not there.
     """
     sizes = [len(members) for members in blocks.values()]
-    found = [min(sizes)]
-    while min(sizes) == max(sizes) and found[-1] * 2 <= sum(sizes) and len(sizes) > 1:
-        found.append(found[-1] * 2)
-    return found
+    doubled = [min(sizes)]
+    while min(sizes) == max(sizes) and doubled[-1] * 2 <= sum(sizes) and len(sizes) > 1:
+        doubled.append(doubled[-1] * 2)
+    return doubled
 
 
 def switch_tree(cluster: Cluster) -> list[Switch]:
@@ -110,7 +110,7 @@ def switch_tree(cluster: Cluster) -> list[Switch]:
     on: dict[str, set[str]] = {gpu.node: set() for gpu in cluster.gpus}
     for node, data in graph.nodes(data=True):
         if data["kind"] in ("gpu", "nic", "pcie", "host") and data["node"] in on:
-            on[data["node"]] |= {leaf for leaf in graph[node] if kinds[leaf] in _OUT}
+            on[data["node"]] |= {leaf for leaf in graph[node] if kinds[leaf] in _SWITCH_KINDS}
     groups: dict[frozenset[str], list[str]] = {}
     # a host that misses a NIC belongs with those that share the leaves it has
     for host in sorted(on, key=lambda name: -len(on[name])):
@@ -128,34 +128,34 @@ def _rows(
 ) -> list[Switch]:
     """Return all switches: leaf sets, then the sets of switches above them, to one root."""
     graph = cluster.graph
-    found: list[Switch] = []
+    switches: list[Switch] = []
     below: dict[frozenset[str], str] = {}
     for number, (key, hosts) in enumerate(leaves):
         below[key] = _name(key, f"leaf{number}")
-        found.append(Switch(below[key], hosts))
-    level, seen = 1, {switch for key in below for switch in key}
+        switches.append(Switch(below[key], hosts))
+    level, placed = 1, {switch for key in below for switch in key}
     while len(below) > 1:
         above: dict[frozenset[str], list[frozenset[str]]] = {}
         for key in below:
-            beside = {other for switch in key for other in graph[switch]} - seen
-            up = frozenset(other for other in beside if kinds[other] in _OUT)
-            home = next((one for one in above if one & up), up)
+            beside = {neighbour for switch in key for neighbour in graph[switch]} - placed
+            up = frozenset(neighbour for neighbour in beside if kinds[neighbour] in _SWITCH_KINDS)
+            home = next((group for group in above if group & up), up)
             above.setdefault(home, []).append(key)
         if not any(above) or len(above) == len(below):
             above = {frozenset(): list(below)}
-        seen |= {switch for key in above for switch in key}
+        placed |= {switch for key in above for switch in key}
         names = {key: _name(key, f"level{level}-{number}") for number, key in enumerate(above)}
         for key, children in above.items():
-            found.append(Switch(names[key], below=[below[child] for child in children]))
+            switches.append(Switch(names[key], below=[below[child] for child in children]))
         below, level = names, level + 1
-    return found
+    return switches
 
 
 def _name(switches: frozenset[str], fallback: str) -> str:
     """Return the name of the one switch, or a short one for a set of them."""
     if len(switches) == 1:
         name = next(iter(switches))
-        if len(name) <= _LONGEST_NAME and not set(name) & set("[], "):
+        if len(name) <= _MAX_NAME_CHARACTERS and not set(name) & set("[], "):
             return name
     return fallback
 

@@ -71,14 +71,14 @@ class DragonflyFabric(CabledFabric):
             width = -(-hosts.count // self.nodes_per_leaf)
         names = [f"f.g{group}.r{number}" for group in groups for number in range(width)]
         routers = laying.add("router", names, pod=np.repeat(groups, width)).reshape(len(groups), width)
-        one, other = np.triu_indices(width, 1)
-        laying.link([self.fabric], routers[:, one], routers[:, other], self.local_links)
+        tail, head = np.triu_indices(width, 1)
+        laying.link([self.fabric], routers[:, tail], routers[:, head], self.local_links)
         on = routers.reshape(-1)[hosts.host // self.nodes_per_leaf]
         laying.link([self.fabric], np.arange(laying.gpus), on, self.nics_per_plane)
         ports = width * self.uplinks(hosts.largest)
-        found = _global_links(len(groups), width, ports)
-        one, other = routers.reshape(-1)[np.array(list(found), dtype=np.int64).reshape(-1, 2).T]
-        laying.link([self.fabric], one, other, list(found.values()))
+        links = _global_links(len(groups), width, ports)
+        tail, head = routers.reshape(-1)[np.array(list(links), dtype=np.int64).reshape(-1, 2).T]
+        laying.link([self.fabric], tail, head, list(links.values()))
         return laying
 
 
@@ -119,13 +119,13 @@ def links_between_groups(groups: int, ports: int) -> dict[tuple[int, int], int]:
     """
     if groups == 1:
         return {}
-    each, left = divmod(ports, groups - 1)
+    base, surplus = divmod(ports, groups - 1)
     links = {}
     for a, b in combinations(range(groups), 2):
         apart = min(b - a, groups - b + a)
         opposite = 2 * apart == groups
-        extra = left % 2 == 1 if opposite else apart <= left // 2
-        links[a, b] = each + extra
+        extra = surplus % 2 == 1 if opposite else apart <= surplus // 2
+        links[a, b] = base + extra
     return links
 
 
@@ -133,11 +133,11 @@ def _global_links(groups: int, width: int, ports: int) -> Counter[tuple[int, int
     """Return the global links between routers, numbered over all groups: a group's dealt to its routers in turn."""
     links = links_between_groups(groups, ports)
     dealt = [0] * groups
-    found: Counter[tuple[int, int]] = Counter()
+    counts: Counter[tuple[int, int]] = Counter()
     order = sorted(links, key=lambda pair: (min(pair[1] - pair[0], groups - pair[1] + pair[0]), pair))
     for a, b in order:
         for _ in range(links[a, b]):
-            found[a * width + dealt[a] % width, b * width + dealt[b] % width] += 1
+            counts[a * width + dealt[a] % width, b * width + dealt[b] % width] += 1
             dealt[a] += 1
             dealt[b] += 1
-    return found
+    return counts

@@ -48,8 +48,8 @@ class Hosts:
 
 def places_in(sizes: Ints) -> Ints:
     """Number the members of each of some groups from 0, ``sizes`` how many each has."""
-    first = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.arange(len(first)) - first
+    starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.arange(len(starts)) - starts
 
 
 class Above(NamedTuple):
@@ -203,8 +203,8 @@ def populated(down: Ints, oversubscription: float, above: int, full: int) -> Int
 
     As many as those need, rounded up to the same number to each of ``above`` switches, at most ``full``.
     """
-    each = np.maximum(np.ceil(down / oversubscription / above - 1e-9), 1)
-    uplinks: Ints = np.minimum(each * above, full).astype(np.int64)
+    per_switch = np.maximum(np.ceil(down / oversubscription / above - 1e-9), 1)
+    uplinks: Ints = np.minimum(per_switch * above, full).astype(np.int64)
     return uplinks
 
 
@@ -225,7 +225,7 @@ def check_pods(nodes_per_pod: int, leaves_per_pod: int) -> None:
         raise InputError(f"{nodes_per_pod} hosts per pod do not divide evenly over {leaves_per_pod} leaves.")
 
 
-def whole_uplinks(down: int, oversubscription: float, what: str, at: str = "") -> int:
+def whole_uplinks(down: int, oversubscription: float, switch: str, at: str = "") -> int:
     """Return ``down`` over ``oversubscription`` if that is a whole number.
 
     Raises
@@ -235,9 +235,10 @@ def whole_uplinks(down: int, oversubscription: float, what: str, at: str = "") -
     """
     uplinks = down / oversubscription
     if uplinks < 1 - 1e-9 or abs(uplinks - round(uplinks)) > 1e-6 * uplinks:
-        some = sorted({down, max(1, down // 2), max(1, down // 3), 1}, reverse=True)
+        counts = sorted({down, max(1, down // 2), max(1, down // 3), 1}, reverse=True)
+        ratios = ", ".join(f"{down / count:g}" for count in counts)
         raise InputError(
             f"{at}oversubscription {oversubscription:g} leaves {uplinks:g} uplinks for {down} downlinks of "
-            f"{what}; this must be a whole number (for instance with {', '.join(f'{down / n:g}' for n in some)} do)."
+            f"{switch}; this must be a whole number (for instance with {ratios} do)."
         )
     return round(uplinks)

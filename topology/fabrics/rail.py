@@ -38,13 +38,13 @@ class RailFabric(SpinePlanes):
         two sets of leaves; a domain larger than a pod takes several.
         """
         size, used = self.nodes_per_pod, 0
-        first: list[int] = []
+        starts: list[int] = []
         for nodes in hosts.of_domain.tolist():
-            left = -used % size
-            used += left if nodes > left else 0
-            first.append(used)
+            room = -used % size
+            used += room if nodes > room else 0
+            starts.append(used)
             used += nodes
-        pods: Ints = (np.repeat(first, hosts.of_domain) + places_in(hosts.of_domain)) // size
+        pods: Ints = (np.repeat(starts, hosts.of_domain) + places_in(hosts.of_domain)) // size
         return pods
 
     def leaves(self, hosts: Hosts) -> Ints:
@@ -64,11 +64,11 @@ class RailFabric(SpinePlanes):
         laying = Laying(len(hosts.host))
         width = hosts.largest
         key = self.pods(hosts)[hosts.host] * width + hosts.rail
-        found, first, which = np.unique(key, return_index=True, return_inverse=True)
-        order = np.argsort(first)
+        keys, appearance, which = np.unique(key, return_index=True, return_inverse=True)
+        order = np.argsort(appearance)
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
-        pods, rails = np.divmod(found[order], width)
+        pods, rails = np.divmod(keys[order], width)
         names = [f"f.p{pod}.l{rail}" for pod, rail in zip(pods.tolist(), rails.tolist(), strict=True)]
         leaves = laying.add("leaf", names, pod=pods, rail=rails)
         spines = self.add_planes(laying)

@@ -63,9 +63,9 @@ class FabricRow(Spec, ABC):
 
     def check(self) -> None:
         """Reject more oversubscribed tiers than it has."""
-        if not 1 <= (given := len(self.oversubscription)) <= self.tiers:
+        if not 1 <= (entries := len(self.oversubscription)) <= self.tiers:
             raise InputError(
-                f"oversubscription: {list(self.oversubscription)} has {given} entries; {self.kind} can be "
+                f"oversubscription: {list(self.oversubscription)} has {entries} entries; {self.kind} can be "
                 f"oversubscribed at {self.tiers} tier{'s' * (self.tiers > 1)} (fat-tree: leaves, then spines)."
             )
 
@@ -166,11 +166,11 @@ class Sizing:
             f"of links up at oversubscription {oversubscription:g}; give a larger `radix`."
         )
 
-    def fewest(self, links: int, below: int, what: str, above: str, remedy: str) -> int:
+    def fewest(self, links: int, below: int, noun: str, above: str, remedy: str) -> int:
         """Return the fewest switches with ports for as many ``links`` from each of ``below``, spread evenly."""
         for count in range(1, links + 1):
             if links % count == 0 and below * (links // count) <= self.ports:
                 return count
         raise InputError(
-            f"{self.at}{below} {what} need {below} ports of each {above}, and one has {self.ports}; {remedy}."
+            f"{self.at}{below} {noun} need {below} ports of each {above}, and one has {self.ports}; {remedy}."
         )

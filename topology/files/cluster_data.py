@@ -64,8 +64,8 @@ def cluster_from_dict(data: Mapping[str, Any], where: str = "cluster") -> Cluste
     InputError
         If a key is missing or unknown, or a value cannot be.
     """
-    whole = build_cluster(spec_from_dict({key: data[key] for key in data if key != "view"}, where))
+    cluster = build_cluster(spec_from_dict({key: data[key] for key in data if key != "view"}, where))
     if "view" not in data:
-        return whole
+        return cluster
     view = validated(_View, data["view"], f"{where}: view")
-    return ClusterView(whole, view.gpus, view.name)
+    return ClusterView(cluster, view.gpus, view.name)

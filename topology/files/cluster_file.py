@@ -159,7 +159,7 @@ def read_cluster(content: object, where: str, called: str) -> ClusterSpec:
         gpus = _Gpus(file, where)
         read = [_domains(row, gpus, place) for place, row in _places(file.domains, where, "domains")]
         parts = [part for part, _ in read]
-        domains = tuple(domain for _, some in read for domain in some)
+        domains = tuple(domain for _, members in read for domain in members)
         fabric = (
             shared_fabric(parts, domains, where)
             if file.fabric is None
@@ -189,18 +189,18 @@ class _Gpus:
             place = f"{where}: gpus: {name}"
             meant = validated(Flag, row.get("rate_checked", False), f"{place}: rate_checked")
             figures = {key: value for key, value in row.items() if key != "rate_checked"}
-            own: dict[str, Figure] = validated(_GpuFigures, figures, place, where)
-            known = name if "hbm_bytes" in own else _spelled(name)
+            figures_read: dict[str, Figure] = validated(_GpuFigures, figures, place, where)
+            known = name if "hbm_bytes" in figures_read else _spelled(name)
             if not meant:
-                check_figures(own, place)
+                check_figures(figures_read, place)
             if not meant:
                 if known in gpu_names():
-                    check_gpu_figures(load_gpu(known), own, place)
+                    check_gpu_figures(load_gpu(known), figures_read, place)
                 else:
-                    check_sparsity(own, place)
+                    check_sparsity(figures_read, place)
             if known in self._own:
                 raise InputError(f"{place}: duplicate figures for {known}; keep one of them.")
-            self._own[known] = own
+            self._own[known] = figures_read
         priced = set()
         for name, price in file.prices.items():
             known = name if name in self._own else _spelled(name)
@@ -214,17 +214,17 @@ class _Gpus:
         """Return the GPU called ``name``, which the catalog or the file must have."""
         if name not in self._own:
             name = _spelled(name)
-        own = self._own.get(name)
+        figures = self._own.get(name)
         self._used.add(name)
         if name in gpu_names():
             gpu = load_gpu(name)
-            return replace(gpu, figures={**gpu.figures, **own}) if own else gpu
-        if own is None or "hbm_bytes" not in own:
+            return replace(gpu, figures={**gpu.figures, **figures}) if figures else gpu
+        if figures is None or "hbm_bytes" not in figures:
             raise InputError(
                 f'{where}: unknown GPU "{name}"; {spelled_gpus().near(name)} '
                 "A custom GPU needs its figures under `gpus:`."
             )
-        return GpuSpec(name, name, "user", "user", 1, own)
+        return GpuSpec(name, name, "user", "user", 1, figures)
 
     def refuse_unused(self) -> None:
         """Reject figures for a GPU that no domain has: they would change nothing."""
@@ -266,7 +266,7 @@ def _with_named(spec: ClusterSpec, broken: Sequence[_Row], where: str) -> Cluste
         return spec
     named: list[Fault] = []
     known: set[tuple[str, str]] = set()
-    whole = build_cluster(replace(spec, faults=()))
+    intact = build_cluster(replace(spec, faults=()))
     for place, row in rows:
         kind = next(key for key in NAMED if key in row)
         for key in row:
@@ -285,7 +285,7 @@ def _with_named(spec: ClusterSpec, broken: Sequence[_Row], where: str) -> Cluste
         if (kind, name) in known:
             raise InputError(f"{place}: {kind}: duplicate {kind} {name}.")
         known.add((kind, name))
-        named += part_faults(whole, kind, name, factor, f"{place}: {kind}")
+        named += part_faults(intact, kind, name, factor, f"{place}: {kind}")
     return replace(spec, faults=with_faults(spec.faults, named))
 
 
@@ -322,7 +322,7 @@ def _written_out(row: DomainRow, gpu: GpuSpec, where: str) -> DomainSpec:
     """Return a domain written out in the file."""
     known = systems_of(gpu.name)
     try:
-        own = row.sizes(known)
+        fields = row.sizes(known)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
     kind = row.link_kind or (known[0].fabric.kind if known else "link")
@@ -331,13 +331,18 @@ def _written_out(row: DomainRow, gpu: GpuSpec, where: str) -> DomainSpec:
     fabrics = tuple(
         FabricSpec(f"scale-up {format_quantity(rate.value, 'byte/s')}", kind, rate, latency) for rate in rates
     )
-    own |= {"part": "custom", "title": f"domain of {own['gpus']} {gpu.title}", "status": "user", "gpu": gpu}
-    own["fabric"] = min(fabrics, key=lambda one: one.link_bytes_per_s.value)
+    fields |= {
+        "part": "custom",
+        "title": f"domain of {fields['gpus']} {gpu.title}",
+        "status": "user",
+        "gpu": gpu,
+    }
+    fields["fabric"] = min(fabrics, key=lambda fabric: fabric.link_bytes_per_s.value)
     if isinstance(row.link, tuple):
-        own["dimension_fabrics"] = fabrics
+        fields["dimension_fabrics"] = fabrics
     if row.nodes_per_rack is not None:
-        own["nodes_per_rack"] = row.nodes_per_rack
-    domain = validated(row.domain, own, where)
+        fields["nodes_per_rack"] = row.nodes_per_rack
+    domain = validated(row.domain, fields, where)
     if not row.rate_checked:
         check_links(domain, where)
     return domain

@@ -32,7 +32,8 @@ _LINK_RANGE: Mapping[str, tuple[float, float]] = {
 _ANY_LINK = (1e9, 4e12)
 # 10 Gb/s Ethernet to a 1.6 Tb/s port: what NICs have.
 _NIC_RANGE = (1.25e9, 200e9)
-_NEAR = 0.02
+_ROUNDING_SHARE = 0.02
+"""Part by which data sheets round a figure."""
 _INSIST = "If it is meant, add `rate_checked: true`."
 
 
@@ -51,8 +52,8 @@ def check_links(domain: DomainSpec, where: str) -> None:
     for fabric in dict.fromkeys(domain.fabrics):
         rate = fabric.link_bytes_per_s.value
         alike = _of_kind(known, fabric.kind)
-        wrong = _against_catalog(rate, links, total, alike) if alike else _against_kind(rate, fabric.kind)
-        _refuse(f"{where}: link", fabric.link_bytes_per_s, wrong)
+        problem = _against_catalog(rate, links, total, alike) if alike else _against_kind(rate, fabric.kind)
+        _refuse(f"{where}: link", fabric.link_bytes_per_s, problem)
 
 
 def check_nic(scale_out: ScaleOutSpec, parts: Sequence[str], where: str) -> None:
@@ -69,16 +70,18 @@ def check_nic(scale_out: ScaleOutSpec, parts: Sequence[str], where: str) -> None
     designs = map(find_scale_out, parts)
     known = [design.fabric.link_bytes_per_s.value for design in designs if design is not None]
     low, _ = _NIC_RANGE
-    wrong = _too_fast_for_a_nic(rate, 7.9 * max(known, default=inf))
-    if not wrong and (rate < low or (known and rate <= min(known) / 7.9)):
+    problem = _too_fast_for_a_nic(rate, 7.9 * max(known, default=inf))
+    if not problem and (rate < low or (known and rate <= min(known) / 7.9)):
         usual = f" (the part has {_other_unit(min(known))})" if known else ""
-        wrong = f"{_gb(rate)} is too slow for such a NIC{usual}; {_other_unit(rate * 8)} was probably meant."
-    _refuse(f"{where}: nic", nic, wrong)
+        problem = (
+            f"{_gb(rate)} is too slow for such a NIC{usual}; {_other_unit(rate * 8)} was probably meant."
+        )
+    _refuse(f"{where}: nic", nic, problem)
 
 
-def _too_fast_for_a_nic(rate: float, most: float = inf) -> str:
-    """Return what is wrong with the rate of a NIC that no port has, or of ``most`` or more."""
-    if rate <= _NIC_RANGE[1] and rate < most:
+def _too_fast_for_a_nic(rate: float, limit: float = inf) -> str:
+    """Return what is wrong with the rate of a NIC that no port has, or of ``limit`` or more."""
+    if rate <= _NIC_RANGE[1] and rate < limit:
         return ""
     return f"{_gb(rate)} is too fast for a NIC; NIC rates are in Gb/s, so {_other_unit(rate / 8)} was probably meant."
 
@@ -102,28 +105,38 @@ def check_raw_links(raw: RawTopology, where: str) -> None:
                 totals[end] = totals.get(end, 0.0) + link.count * link.fabric.link_bytes_per_s.value
                 links[end] = links.get(end, 0) + link.count
     published = {name: _published(gpu) for name, gpu in {gpu.name: gpu for gpu in gpus.values()}.items()}
-    seen: set[tuple[object, ...]] = set()
+    checked: set[tuple[object, ...]] = set()
     for link in raw.links:
         rate, kind = link.fabric.link_bytes_per_s.value, link.fabric.kind
         ends = [end for end in link.between if end in gpus and published[gpus[end].name]]
-        own = ends[0] if ends and all(end in up for end in link.between) else ""
-        known = _of_kind(published[gpus[own].name], kind) if own else []
+        gpu_end = ends[0] if ends and all(end in up for end in link.between) else ""
+        known = _of_kind(published[gpus[gpu_end].name], kind) if gpu_end else []
         # links that are alike in all that is looked at are looked at once
         of_nic = sum(end in leaves for end in link.between) == 1
-        alike = (rate, kind, of_nic, link.fabric.latency_s.value, links.get(own), totals.get(own), *known)
-        if alike in seen:
-            continue
-        seen.add(alike)
-        place = f"{where}: link {list(link.between)}"
-        _check_latency(link.fabric.latency_s, f"{place}: latency", scale_up=bool(own))
-        wrong = _too_fast_for_a_nic(rate) if of_nic else ""
-        wrong = wrong or (
-            _against_catalog(rate, links[own], totals[own], known) if known else _against_kind(rate, kind)
+        alike = (
+            rate,
+            kind,
+            of_nic,
+            link.fabric.latency_s.value,
+            links.get(gpu_end),
+            totals.get(gpu_end),
+            *known,
         )
-        _refuse(place, link.fabric.link_bytes_per_s, wrong)
+        if alike in checked:
+            continue
+        checked.add(alike)
+        place = f"{where}: link {list(link.between)}"
+        _check_latency(link.fabric.latency_s, f"{place}: latency", scale_up=bool(gpu_end))
+        problem = _too_fast_for_a_nic(rate) if of_nic else ""
+        problem = problem or (
+            _against_catalog(rate, links[gpu_end], totals[gpu_end], known)
+            if known
+            else _against_kind(rate, kind)
+        )
+        _refuse(place, link.fabric.link_bytes_per_s, problem)
 
 
-def check_gpu_figures(gpu: GpuSpec, own: Mapping[str, Figure], where: str) -> None:
+def check_gpu_figures(gpu: GpuSpec, figures: Mapping[str, Figure], where: str) -> None:
     """Check a user's figures, at ``where``, of a GPU that the catalog has against the catalog's.
 
     Raises
@@ -131,7 +144,7 @@ def check_gpu_figures(gpu: GpuSpec, own: Mapping[str, Figure], where: str) -> No
     InputError
         If one is off by a unit.
     """
-    for key, figure in own.items():
+    for key, figure in figures.items():
         if key == "power_w":
             chip = gpu.figures.get(key)
             _refuse(f"{where}: {key}", figure, wrong_power(figure.value, chip.value if chip else None))
@@ -146,11 +159,11 @@ def check_gpu_figures(gpu: GpuSpec, own: Mapping[str, Figure], where: str) -> No
             meant = "eight times off, bits and bytes confused"
         elif ratio > 500 or ratio < 1 / 500:
             meant = "a wrong prefix"
-        has = f"the catalog has {format_quantity(known, figure.unit)} for {gpu.name}"
-        _refuse(f"{where}: {key}", figure, f"{has}; this is {meant}." if meant else "")
+        published = f"the catalog has {format_quantity(known, figure.unit)} for {gpu.name}"
+        _refuse(f"{where}: {key}", figure, f"{published}; this is {meant}." if meant else "")
 
 
-def check_figures(own: Mapping[str, Figure], where: str) -> None:
+def check_figures(figures: Mapping[str, Figure], where: str) -> None:
     """Check a user's figures, at ``where``, of any GPU against what a GPU can have.
 
     Raises
@@ -158,13 +171,13 @@ def check_figures(own: Mapping[str, Figure], where: str) -> None:
     InputError
         If one cannot be.
     """
-    for key, figure in own.items():
+    for key, figure in figures.items():
         _refuse(f"{where}: {key}", figure, wrong_figure(key, figure.value))
-    if wrong := wrong_peaks({key: figure.value for key, figure in own.items()}):
-        _refuse(f"{where}: fp8_flop_per_s", own["fp8_flop_per_s"], wrong)
+    if problem := wrong_peaks({key: figure.value for key, figure in figures.items()}):
+        _refuse(f"{where}: fp8_flop_per_s", figures["fp8_flop_per_s"], problem)
 
 
-def check_sparsity(own: Mapping[str, Figure], where: str) -> None:
+def check_sparsity(figures: Mapping[str, Figure], where: str) -> None:
     """Check the peaks of a GPU that its owner wrote out, at ``where``, against those of one with the same memory.
 
     Raises
@@ -173,20 +186,20 @@ def check_sparsity(own: Mapping[str, Figure], where: str) -> None:
         If one is twice the dense peak.
     """
     memory = ("hbm_bytes", "hbm_bytes_per_s")
-    for gpu in map(load_gpu, gpu_names()) if own.keys() >= set(memory) else ():
+    for gpu in map(load_gpu, gpu_names()) if figures.keys() >= set(memory) else ():
         # what is usable, or GiB for GB, is up to a tenth apart
         if not all(
-            key in gpu.figures and 0.9 <= own[key].value / gpu.figures[key].value <= 1.1 for key in memory
+            key in gpu.figures and 0.9 <= figures[key].value / gpu.figures[key].value <= 1.1 for key in memory
         ):
             continue
-        for key, figure in own.items():
+        for key, figure in figures.items():
             dense = gpu.figures.get(key)
             if figure.unit == "flop/s" and dense is not None and _near(figure.value, 2 * dense.value):
-                wrong = (
+                problem = (
                     f"twice the dense peak of {gpu.name}, which has the same memory: is it the figure with 2:4 "
                     f"sparsity? The dense one is {format_quantity(dense.value, 'flop/s')}."
                 )
-                _refuse(f"{where}: {key}", figure, wrong)
+                _refuse(f"{where}: {key}", figure, problem)
 
 
 def _published(gpu: GpuSpec) -> list[DomainSpec]:
@@ -204,18 +217,22 @@ def _against_catalog(rate: float, links: int, total: float, known: Sequence[Doma
     most_links = max(domain.links_per_gpu for domain in known)
     if any(_near(total, domain.scale_up_bytes_per_s) for domain in known):
         return ""
-    if links <= most_links and any(_near(rate, one.fabric.link_bytes_per_s.value) for one in known):
+    if links <= most_links and any(
+        _near(rate, candidate.fabric.link_bytes_per_s.value) for candidate in known
+    ):
         return ""
-    domain = max(known, key=lambda one: one.scale_up_bytes_per_s)
+    domain = max(known, key=lambda candidate: candidate.scale_up_bytes_per_s)
     link, best = domain.fabric.link_bytes_per_s.value, domain.scale_up_bytes_per_s
-    has = f"{domain.gpu.name} has {domain.links_per_gpu} links of {_gb(link)} each way, {_gb(best)} in all"
+    published = (
+        f"{domain.gpu.name} has {domain.links_per_gpu} links of {_gb(link)} each way, {_gb(best)} in all"
+    )
     meant = _mistaken(rate, links, total, link, best)
-    return f"{has}; {meant}" if meant else ""
+    return f"{published}; {meant}" if meant else ""
 
 
 def _mistaken(rate: float, links: int, total: float, link: float, best: float) -> str:
     """Return which unit was probably mistaken: ``links`` of ``rate`` against the catalog's ``link`` and ``best``."""
-    here = f"{links} links of {_gb(rate)} are {_gb(total)}"
+    described = f"{links} links of {_gb(rate)} are {_gb(total)}"
     for factor, meant in (
         (2, f"twice that, so both directions were probably counted; give {_gb(rate / 2)}."),
         (
@@ -225,13 +242,13 @@ def _mistaken(rate: float, links: int, total: float, link: float, best: float) -
         (8, f"eight times that, so Gb/s was probably written as GB/s; {_gb(rate / 8)} was probably meant."),
     ):
         if _near(total / best, factor) or _near(rate / link, factor):
-            return f"{here}, {meant}"
+            return f"{described}, {meant}"
     if links > 1 and (_near(rate, best) or _near(rate, 2 * best)):
         return f"{_gb(rate)} is the total rate of all links, but one link is given this rate."
     if total > 1.5 * best:
-        return f"{here}, more than it can carry."
+        return f"{described}, more than it can carry."
     if total < best / 6 and rate < link / 6:
-        return f"{here}, far less."
+        return f"{described}, far less."
     return ""
 
 
@@ -252,15 +269,15 @@ def _check_latency(latency: Figure, where: str, *, scale_up: bool = False) -> No
     _refuse(where, latency, LATENCIES["scale-up" if scale_up else "scale-out"].wrong(latency.value))
 
 
-def _refuse(where: str, figure: Figure, wrong: str) -> None:
+def _refuse(where: str, figure: Figure, problem: str) -> None:
     """Reject a figure with what is wrong with it, if anything is."""
-    if wrong:
-        raise InputError(f'{where}: "{figure.text}": {wrong}', hint=_INSIST)
+    if problem:
+        raise InputError(f'{where}: "{figure.text}": {problem}', hint=_INSIST)
 
 
-def _near(value: float, other: float) -> bool:
+def _near(value: float, target: float) -> bool:
     """Whether two numbers are the same but for rounding in a data sheet."""
-    return abs(value - other) <= _NEAR * abs(other)
+    return abs(value - target) <= _ROUNDING_SHARE * abs(target)
 
 
 def _gb(rate: float) -> str:

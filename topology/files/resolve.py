@@ -10,7 +10,7 @@ from pathlib import Path
 from topology.base.errors import InputError
 from topology.base.reading import shown
 from topology.base.values import plain
-from topology.build import GPUS, build_cluster
+from topology.build import MAX_GPUS, build_cluster
 from topology.catalog import find_scale_out, load_domain, load_scale_out
 from topology.catalog.shapes import load_shapes, shape_of, shaped
 from topology.catalog.spelled import counted, system_called, systems_meant, taken_as
@@ -89,8 +89,8 @@ def cluster_called(text: str) -> str:
     if text.lower().endswith(_SUFFIXES):
         return text
     typed, at, count = text.partition("@")
-    if not at and not systems_meant(typed) and (found := counted(typed)) is not None:
-        name, sizes, of_gpus = found
+    if not at and not systems_meant(typed) and (parts := counted(typed)) is not None:
+        name, sizes, of_gpus = parts
         domain = load_domain(name)
         if isinstance(domain, TorusDomain) and of_gpus and len(sizes) > 1:
             return f"{name}@{'x'.join(map(str, sizes))}"
@@ -137,8 +137,8 @@ def _sized(text: str, domain: DomainSpec, count: str) -> ClusterSpec:
     if torus and (shape := parse_shape(count)) is not None:
         return ClusterSpec(text, (shaped(domain, shape, where),), find_scale_out(name))
     if isinstance(domain, TorusDomain) and (load_shapes(name) is not None or not counted):
-        few = counted and 0 < int(count) < 100_000
-        fit = shape_of(domain, int(count)) if few and load_shapes(name) is not None else None
+        searchable = counted and 0 < int(count) < 100_000
+        fit = shape_of(domain, int(count)) if searchable and load_shapes(name) is not None else None
         example = f"{name}@{'x'.join(str(size) for size in fit or domain.shape)}"
         raise InputError(
             f"{where}: {name} is a torus, so give its shape after @, like {example}; several tori need a "
@@ -147,8 +147,8 @@ def _sized(text: str, domain: DomainSpec, count: str) -> ClusterSpec:
     if not counted or (int(count) == 0 and not torus):
         raise InputError(f"{where}: expected a number of GPUs after @, like {name}@{domain.gpus}.")
     gpus = int(count)
-    if gpus > GPUS:
-        raise InputError(f"{where}: at most {GPUS:,} GPUs are supported.")
+    if gpus > MAX_GPUS:
+        raise InputError(f"{where}: at most {MAX_GPUS:,} GPUs are supported.")
     if torus and (gpus == 0 or gpus % domain.gpus):
         raise InputError(
             f"{where}: {name} is available in whole tori of {domain.gpus} GPUs; use a multiple of {domain.gpus}."
@@ -170,8 +170,8 @@ def fill_domains(name: str, domain: DomainSpec, scale_out: ScaleOutSpec | None, 
     InputError
         If a torus would be partial, or the rest is neither whole nodes nor a power of two of one.
     """
-    full, rest = divmod(gpus, domain.gpus)
-    if rest and domain.whole:
+    full, partial = divmod(gpus, domain.gpus)
+    if partial and domain.whole:
         raise InputError(f"{name}: {gpus} GPUs do not fill whole tori of {domain.gpus}.")
-    domains = (domain,) * full + ((domain.cut(rest),) if rest else ())
+    domains = (domain,) * full + ((domain.cut(partial),) if partial else ())
     return ClusterSpec(name, domains, scale_out)

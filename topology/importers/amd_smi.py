@@ -31,8 +31,8 @@ _GPU = re.compile(r"GPU\d{1,4}|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]",
 _PRODUCT = re.compile(r"\b(?:MARKET_NAME|Card Series)\s*:\s*(\S.*)", re.IGNORECASE)
 _NUMA = re.compile(r"^GPU[ \[]?(\d{1,4})\]?\s*: \(Topology\) Numa Node: (\d{1,4})\s*$", re.MULTILINE)
 _RANGE = re.compile(r"([1-9]\d{0,8})-([1-9]\d{0,8})")
-_MOST_GPUS = 64
-_MOST_PEERS = 7
+_MAX_GPUS = 64
+_MAX_PEERS = 7
 """Links of the GPU with most: an Instinct MI300X or MI350X has seven to others (AMD's data sheets)."""
 _WEIGHT_OF_A_HOP = 15
 """https://github.com/ROCm/rocm-systems/issues/5763 and https://github.com/open-mpi/hwloc/issues/775"""
@@ -50,15 +50,15 @@ def looks_like_amd_smi(text: str) -> bool:
 def is_amd_smi_json(data: object) -> bool:
     """Whether data are the JSON of ``amd-smi topology``, which some versions wrap in an object."""
     rows = unwrapped(data)
-    first = rows[0] if isinstance(rows, list) and rows else None
-    return isinstance(first, dict) and "gpu" in first and isinstance(first.get("links"), list)
+    row = rows[0] if isinstance(rows, list) and rows else None
+    return isinstance(row, dict) and "gpu" in row and isinstance(row.get("links"), list)
 
 
 def parse_amd_smi(source: Source) -> NodeFound:
     """Return the inside of the host that the tables are of."""
     names, tables = _json(source) if source.text.lstrip().startswith(("{", "[")) else _text(source)
-    if len(set(names)) != len(names) or len(names) > _MOST_GPUS:
-        raise source.error(None, f"must name at most {_MOST_GPUS} GPUs, each once.")
+    if len(set(names)) != len(names) or len(names) > _MAX_GPUS:
+        raise source.error(None, f"must name at most {_MAX_GPUS} GPUs, each once.")
     gpus, types = [f"GPU{i}" for i in range(len(names))], tables["link_type"]
     xgmi, pcie = list[_Pair](), list[_Pair]()
     for a, b in combinations(range(len(names)), 2):
@@ -114,10 +114,10 @@ def _check_whole(source: Source, names: list[str], xgmi: list[_Pair]) -> None:
     """Refuse partitions of GPUs, which the tools list as devices of their own."""
     slots = [name.rpartition(".")[0] for name in names if "." in name]
     peers = Counter(gpu for pair in xgmi for gpu in pair)
-    if len(set(slots)) < len(slots) or max(peers.values(), default=0) > _MOST_PEERS:
+    if len(set(slots)) < len(slots) or max(peers.values(), default=0) > _MAX_PEERS:
         raise source.error(
             None,
-            f"{len(names)} devices, several of one PCI device or joined over xGMI to more than {_MOST_PEERS} others: "
+            f"{len(names)} devices, several of one PCI device or joined over xGMI to more than {_MAX_PEERS} others: "
             "they are partitions (CPX, DPX or QPX mode), not whole GPUs. Run the tool where the GPUs are whole (SPX "
             "mode), or give a cluster file of the host's GPUs.",
         )
@@ -161,8 +161,8 @@ def _sockets(source: Source, tables: _Tables, gpus: int, xgmi: list[_Pair]) -> t
     near = {pair for pair, hops in tables["num_hops"].items() if hops in _HOPS_IN_NODE}
 
     def same(a: int, b: int) -> bool:
-        others = set(range(gpus)) - {a, b}
-        alike = (a, b) not in xgmi or all(((a, other) in near) == ((b, other) in near) for other in others)
+        peers = set(range(gpus)) - {a, b}
+        alike = (a, b) not in xgmi or all(((a, peer) in near) == ((b, peer) in near) for peer in peers)
         return (a, b) in near and alike
 
     return sockets(range(gpus), same), "three hops read as between two sockets"

@@ -72,32 +72,32 @@ class Answers:
         The fabrics that the user named for scale-up links and for NICs.
     """
 
-    def __init__(self, found: Sequence[Found], options: ImportOptions) -> None:
-        self.options, self.place = options, " and ".join(file.place for file in found)
-        self.several = len(found) > 1
+    def __init__(self, files: Sequence[Found], options: ImportOptions) -> None:
+        self.options, self.place = options, " and ".join(file.place for file in files)
+        self.several = len(files) > 1
         self.remarks: dict[Remark, None] = {}
         self._asked: dict[str, str] = {}
-        nodes = [file for file in found if isinstance(file, NodeFound)]
+        nodes = [file for file in files if isinstance(file, NodeFound)]
         self._link_rate = commonest(node.link_rate for node in nodes if node.link_rate is not None)
         # bridges or a board join these GPUs: hosts of the catalog where PCIe alone does are others
         self._linked = any(node.links and node.link_kind != "pcie" for node in nodes)
-        self.infiniband = any(isinstance(file, FabricFound) and file.infiniband for file in found)
+        self.infiniband = any(isinstance(file, FabricFound) and file.infiniband for file in files)
         fabrics = [load_fabric(fabric_called(name)) for name in options.fabrics]
         self.inner = next((fabric for fabric in fabrics if fabric.kind not in _SCALE_OUT), None)
         self.outer = next((fabric for fabric in fabrics if fabric.kind in _SCALE_OUT), None)
-        given = {name: getattr(options, name) for name in (*_RATES, "oversubscription", "hbm")}
-        self._unused = {name: value for name, value in given.items() if value is not None}
+        values = {name: getattr(options, name) for name in (*_RATES, "oversubscription", "hbm")}
+        self._unused = {name: value for name, value in values.items() if value is not None}
         self._rates = {
             name: figure_of(self._unused[name], "byte/s", input_name(name), called(name))
             for name in _RATES
             if name in self._unused
         }
-        for file in found:
+        for file in files:
             for line in file.readings:
                 self.say("read", line)
             for line in file.anomalies:
                 self.say("irregular", line)
-        self._name_gpu(found)
+        self._name_gpu(files)
 
     def say(self, kind: Kind, text: str) -> None:
         """Add a line about the import, once."""
@@ -108,37 +108,37 @@ class Answers:
         for name, value in self._unused.items():
             self.say("unused", f"{called(name)} {value}: not needed: files or the catalog have such figures.")
 
-    def ask(self, what: str, option: str) -> None:
+    def ask(self, subject: str, option: str) -> None:
         """Add something that is missing, and what to give for it."""
-        self._asked[what] = option
+        self._asked[subject] = option
 
     def refuse(self) -> None:
         """Raise the error that asks for what is missing, if anything is."""
         if self._asked:
-            what, options = _and(self._asked), _and(self._asked.values())
+            missing, options = _and(self._asked), _and(self._asked.values())
             subject = "they do" if self.several else "it does"
-            raise InputError(f"{self.place}: {subject} not say {what}: give {options}.")
+            raise InputError(f"{self.place}: {subject} not say {missing}: give {options}.")
 
     def _answer(
-        self, what: str, option: str, given: T | None, known: T | None = None, source: str = ""
+        self, subject: str, option: str, option_value: T | None, known: T | None = None, source: str = ""
     ) -> T | None:
-        """Return what an option gave, else what is ``known``, and say it of ``what``."""
-        if given is not None:
+        """Return what an option gave, else what is ``known``, and say it of ``subject``."""
+        if option_value is not None:
             self._unused.pop(option, None)
-            self.say("option", f"{what}: {_words(given)} ({called(option)}).")
+            self.say("option", f"{subject}: {_words(option_value)} ({called(option)}).")
         elif known is not None:
-            self.say("assumed", f"{what}: {_words(known)}, {source or f'catalog system {self.name}'}.")
-        return known if given is None else given
+            self.say("assumed", f"{subject}: {_words(known)}, {source or f'catalog system {self.name}'}.")
+        return known if option_value is None else option_value
 
-    def _name_gpu(self, found: Sequence[Found]) -> None:
+    def _name_gpu(self, files: Sequence[Found]) -> None:
         """Take the GPU and its system from the option, else from the files; refuse files that say another GPU."""
-        names = dict.fromkeys(name for file in found for name in file.gpu_names)
-        told = {name.gpus: name for name in names if name.exact and len(name.gpus) == 1}
-        text, wanted = self.options.gpu, self.options.gpus_per_node
+        names = dict.fromkeys(name for file in files for name in file.gpu_names)
+        exact = {name.gpus: name for name in names if name.exact and len(name.gpus) == 1}
+        text, per_node = self.options.gpu, self.options.gpus_per_node
         kind: Kind = "option"
         source = f"{called('gpu')} {text}"
-        if text is None and len(told) == 1:
-            (text,), kind, source = next(iter(told)), "read", next(iter(told.values())).words
+        if text is None and len(exact) == 1:
+            (text,), kind, source = next(iter(exact)), "read", next(iter(exact.values())).words
             self.options = replace(self.options, gpu=text)
         self.named = text is not None
         self.gpu, self.name = self._named(text) if text is not None else (_gpu("unknown"), None)
@@ -151,19 +151,19 @@ class Answers:
             self.ask("the GPU type (and so the link rates)", f"{input_name('gpu')} NAME{among} {example}")
             return
         self.say(kind, f"GPU type: {self.gpu.name} ({source}).")
-        fitting = [domain for domain in self.systems if wanted in (None, domain.gpus_per_node)]
+        fitting = [domain for domain in self.systems if per_node in (None, domain.gpus_per_node)]
         self.system = fitting[0] if len(fitting) == 1 else None
         if self.name is not None:
             self.design = find_scale_out(self.name)
             if self.system is None:
                 problem = f"{self.name} has {self.systems[0].gpus_per_node} GPUs to a node."
-                raise InputError(problem, field="gpus_per_node", value=wanted)
-        for file in found if self.gpu.name in gpu_names() else ():
+                raise InputError(problem, field="gpus_per_node", value=per_node)
+        for file in files if self.gpu.name in gpu_names() else ():
             for name in file.gpu_names:
                 if not name.means(self.gpu):
-                    has = f"the file says {name.words}, not {self.gpu.name}"
+                    mismatch = f"the file says {name.words}, not {self.gpu.name}"
                     remedy = f"give the actual GPU, or a custom name with {input_name('hbm')}"
-                    raise InputError(f"{file.place}: {input_name('gpu')} {text}: {has}; {remedy}.")
+                    raise InputError(f"{file.place}: {input_name('gpu')} {text}: {mismatch}; {remedy}.")
 
     def _named(self, text: str) -> tuple[GpuSpec, str | None]:
         """Return the GPU, and the system if ``text`` names one; with a memory of its own only exact names count."""
@@ -187,7 +187,9 @@ class Answers:
         """The systems of the catalog that its GPUs can be in: the named one alone, else all that have them."""
         if self.name:
             return (load_domain(self.name),)
-        return tuple(one for one in systems_of(self.gpu.name) if not (self._linked and _over_pcie(one)))
+        return tuple(
+            domain for domain in systems_of(self.gpu.name) if not (self._linked and _over_pcie(domain))
+        )
 
     @property
     def system_names(self) -> str:
@@ -200,8 +202,10 @@ class Answers:
         known, source = (
             (self.system.gpus_per_node, self.system.part) if self.system is not None else (None, "")
         )
-        given = self.options.gpus_per_node
-        count = self._answer("GPUs to a node", "gpus_per_node", given, known, f"catalog system {source}")
+        option_value = self.options.gpus_per_node
+        count = self._answer(
+            "GPUs to a node", "gpus_per_node", option_value, known, f"catalog system {source}"
+        )
         if count is None:
             self.ask("the number of GPUs per node", f"{input_name('gpus_per_node')} N")
         return count or 2
@@ -209,14 +213,14 @@ class Answers:
     @cached_property
     def scale_up(self) -> FabricSpec:
         """One scale-up link: of the fabric that the user named, else the catalog's, else as a dump has it."""
-        found = self._link_rate
+        dumped = self._link_rate
         fabrics = {domain.fabric.name: domain.fabric for domain in self.systems}
         known = next(iter(fabrics.values())) if len(fabrics) == 1 else None
-        stated = f" ({found.source}: {found.text})" if found is not None else ""
+        stated = f" ({dumped.source}: {dumped.text})" if dumped is not None else ""
         source = f"that of {self.gpu.name} in the catalog{stated}"
         fabric = self._answer("Scale-up link", "fabric", self.inner, known, source)
-        if fabric is None and found is not None:
-            return inner_fabric(f"scale-up {found.text}", found, scale_up=True)
+        if fabric is None and dumped is not None:
+            return inner_fabric(f"scale-up {dumped.text}", dumped, scale_up=True)
         if fabric is None and self.named:
             names = [name for name in fabric_names() if load_fabric(name).kind not in _SCALE_OUT]
             self.ask(
@@ -228,8 +232,8 @@ class Answers:
     def nic(self) -> FabricSpec:
         """One NIC: as the user says, else the named system's."""
         rate, known = self._rates.get("nic"), self.design.fabric if self.design is not None else None
-        given = self.outer if rate is None else self.out_fabric(rate)
-        fabric = self._answer("NIC", "fabric" if rate is None else "nic", given, known)
+        option_value = self.outer if rate is None else self.out_fabric(rate)
+        fabric = self._answer("NIC", "fabric" if rate is None else "nic", option_value, known)
         if fabric is None:
             name = f"{input_name('fabric')} NAME (like ib-ndr400)"
             self.ask("the rate of a NIC", f"{input_name('nic')} RATE (like '400 Gb/s') or {name}")
@@ -238,30 +242,30 @@ class Answers:
     @property
     def nics_per_gpu(self) -> int:
         """NICs of one GPU where no file has any: those of the named system unless the user has other ones."""
-        own = "nic" in self._rates or self.outer is not None
-        return 1 if self.design is None or own else self.design.nic_links_per_gpu
+        overridden = "nic" in self._rates or self.outer is not None
+        return 1 if self.design is None or overridden else self.design.nic_links_per_gpu
 
-    def nic_link(self, found: Figure | None) -> FabricSpec:
+    def nic_link(self, rate: Figure | None) -> FabricSpec:
         """Return one NIC at the rate that a file has, else as answered."""
-        if found is None:
+        if rate is None:
             return self.nic
-        typed = self._rates.get("nic", found)
-        if typed.value != found.value:
+        typed = self._rates.get("nic", rate)
+        if typed.value != rate.value:
             self._unused.pop("nic", None)
-            source = found.source.partition(",")[0]
-            self.say("irregular", f"{called('nic')} {typed.text}: {source} says {found.text}, which is used.")
-        return self.out_fabric(found)
+            source = rate.source.partition(",")[0]
+            self.say("irregular", f"{called('nic')} {typed.text}: {source} says {rate.text}, which is used.")
+        return self.out_fabric(rate)
 
-    def pcie(self, found: Figure | None) -> FabricSpec | None:
+    def pcie(self, dumped: Figure | None) -> FabricSpec | None:
         """Return a PCIe link at the rate that a dump has, else at the option's, if either has one."""
-        rate = found or self._answer("PCIe of a GPU, each way", "pcie", self._rates.get("pcie"))
+        rate = dumped or self._answer("PCIe of a GPU, each way", "pcie", self._rates.get("pcie"))
         return inner_fabric("pcie", rate) if rate else None
 
     @cached_property
     def socket_link(self) -> FabricSpec:
         """The link between two sockets of a host."""
-        given = self._rates.get("socket_link")
-        rate = self._answer("Link between sockets, each way", "socket_link", given)
+        option_value = self._rates.get("socket_link")
+        rate = self._answer("Link between sockets, each way", "socket_link", option_value)
         if rate is None:
             self.ask("the rate between its sockets", f"{input_name('socket_link')} RATE (like '100 GB/s')")
         return inner_fabric("socket-link", rate) if rate else _UNKNOWN
@@ -269,9 +273,9 @@ class Answers:
     @cached_property
     def oversubscription(self) -> float:
         """Downlink over uplink rate of a leaf: as the user says, else the named system's."""
-        given = self.options.oversubscription
+        option_value = self.options.oversubscription
         known = self.design.oversubscription if self.design is not None else None
-        ratio = self._answer("Uplinks of a leaf, oversubscribed by", "oversubscription", given, known)
+        ratio = self._answer("Uplinks of a leaf, oversubscribed by", "oversubscription", option_value, known)
         if ratio is None:
             ask = f"{input_name('oversubscription')} R (1: as many as downlinks)"
             self.ask("the number of uplinks of a leaf", ask)
@@ -279,8 +283,8 @@ class Answers:
 
     def join_leaves(self, tops: int) -> Figure:
         """Return the uplink of each of the ``tops`` switches that nothing joins."""
-        what = f"Root switch over {tops} switches without uplinks, an uplink of each"
-        rate = self._answer(what, "join_leaves", self._rates.get("join_leaves"))
+        subject = f"Root switch over {tops} switches without uplinks, an uplink of each"
+        rate = self._answer(subject, "join_leaves", self._rates.get("join_leaves"))
         if rate is None:
             root = f"{input_name('join_leaves')} RATE (a root switch with one uplink from each)"
             hosts = f"{input_name('hosts')} LIST if the hosts of some have no GPUs"
@@ -324,5 +328,5 @@ def _words(value: object) -> str:
 
 def _and(words: Iterable[str]) -> str:
     """Join words with commas and a final `and`."""
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last
+    *leading, final = words
+    return f"{', '.join(leading)} and {final}" if leading else final

@@ -31,10 +31,12 @@ from topology.structures.domain import DomainSpec
 from topology.structures.mesh import MeshDomain
 from topology.structures.switch import ChipDomain, SwitchDomain
 
-_MOST_LACKING = 0.02
+_MAX_LACKING_SHARE = 0.02
 """Maximum share of missing GPUs, and of missing links, for a graph that counts as regular with faults."""
-_MOST_LISTED = 8
-_SAME = 1e-9
+_MAX_LISTED = 8
+"""Faults that are named one by one."""
+_RATE_TOLERANCE = 1e-9
+"""Relative difference of rates and latencies that rounding leaves."""
 _ABSENT = "(absent)"
 _ABOVE = {"gpu": "leaf", "leaf": "spine", "spine": "core"}
 
@@ -59,8 +61,8 @@ def build(name: str, draft: Draft, raw: RawTopology, *, cabled: bool) -> tuple[C
         short = None
     if by_design:
         if short is None or short[0].faults:
-            what = "names no switches, and its hosts differ or have only PCIe; add the fabric's file"
-            raise InputError(f"{answers.place}: {what}.")
+            problem = "names no switches, and its hosts differ or have only PCIe; add the fabric's file"
+            raise InputError(f"{answers.place}: {problem}.")
         short = check_cluster(replace(short[0], scale_out=_design(answers)), answers.place), short[1]
     if short is not None:
         return short[0], tuple(short[1])
@@ -87,14 +89,14 @@ def _unlinked(raw: RawTopology, answers: Answers) -> tuple[Fault, ...]:
 
 def _design(answers: Answers) -> ScaleOutSpec | None:
     """Return the fabric between domains that no file cables: the design of the named system."""
-    design, given = answers.design, answers.options.oversubscription
-    if design is None or (answers.nic == design.fabric and given is None):
+    design, ratio = answers.design, answers.options.oversubscription
+    if design is None or (answers.nic == design.fabric and ratio is None):
         return design
     return replace(
         design,
         fabric=_as_read(design.kind, answers.nic),
         nic_links_per_gpu=answers.nics_per_gpu,
-        oversubscription=design.oversubscription if given is None else answers.oversubscription,
+        oversubscription=design.oversubscription if ratio is None else answers.oversubscription,
     )
 
 
@@ -108,32 +110,34 @@ class _Graph:
         self.kinds = {node.id: node.kind for node in raw.nodes}
         domains = draft.domains.values()
         self.domains = [list(hosts) for hosts in domains]
-        self.gpus = {host: [gpu.id for gpu in own] for hosts in domains for host, own in hosts.items()}
+        self.gpus = {
+            host: [gpu.id for gpu in members] for hosts in domains for host, members in hosts.items()
+        }
         self.per_node = commonest(map(len, self.gpus.values())) or 0
         self.inside: dict[str, dict[str, RawLink]] = {name: {} for name in self.kinds}
         self.above: dict[str, dict[str, RawLink]] = {name: {} for name in self.kinds}
         for link in raw.links:
-            for name, other in (link.between, link.between[::-1]):
-                if self.kinds[name] == "gpu" and self.kinds[other] in SCALE_UP_KINDS:
-                    self.inside[name][other] = link
-                elif _ABOVE.get(self.kinds[name]) == self.kinds[other]:
-                    self.above[name][other] = link
+            for name, neighbour in (link.between, link.between[::-1]):
+                if self.kinds[name] == "gpu" and self.kinds[neighbour] in SCALE_UP_KINDS:
+                    self.inside[name][neighbour] = link
+                elif _ABOVE.get(self.kinds[name]) == self.kinds[neighbour]:
+                    self.above[name][neighbour] = link
 
     def of_kind(self, kind: str) -> list[str]:
         """Return the nodes of a kind."""
-        return [name for name, own in self.kinds.items() if own == kind]
+        return [name for name, node_kind in self.kinds.items() if node_kind == kind]
 
     def over(self, names: Iterable[str]) -> list[str]:
         """Return the switches above some nodes, each once."""
-        return list(dict.fromkeys(other for name in names for other in self.above[name]))
+        return list(dict.fromkeys(switch for name in names for switch in self.above[name]))
 
     def uplinks(self, switches: Iterable[str], nic: RawLink) -> float | None:
         """Return how many links like a NIC's most switches have up: those of other rates count by their rate."""
         rate = nic.fabric.link_bytes_per_s.value
         return commonest(
-            round(sum(bytes_per_s(link) / rate for link in own.values()), 6)
+            round(sum(bytes_per_s(link) / rate for link in links.values()), 6)
             for name in switches
-            if (own := self.above[name])
+            if (links := self.above[name])
         )
 
 
@@ -175,7 +179,7 @@ def _commonest_link(links: Iterable[RawLink]) -> RawLink | None:
 
 def _unit(graph: _Graph, answers: Answers) -> DomainSpec | None:
     """Return the domain that most are, None where the GPUs of no domain are linked alike."""
-    seen: Counter[tuple[bool, tuple[int, ...], int]] = Counter()
+    votes: Counter[tuple[bool, tuple[int, ...], int]] = Counter()
     for hosts in graph.domains:
         gpus = [gpu for host in hosts for gpu in graph.gpus[host]]
         alike = {
@@ -183,11 +187,11 @@ def _unit(graph: _Graph, answers: Answers) -> DomainSpec | None:
         }
         counts, direct = alike.pop(), graph.inside[gpus[0]].keys() <= set(gpus)
         if counts and not alike and not (direct and len(set(counts)) > 1):
-            seen[direct, counts[:1] if direct else counts, len(gpus)] += 1
-    link = _commonest_link(link for own in graph.inside.values() for link in own.values())
-    if not seen or link is None:
+            votes[direct, counts[:1] if direct else counts, len(gpus)] += 1
+    link = _commonest_link(link for links in graph.inside.values() for link in links.values())
+    if not votes or link is None:
         return None
-    (direct, counts, size), _ = seen.most_common(1)[0]
+    (direct, counts, size), _ = votes.most_common(1)[0]
     system = answers.system if answers.system and answers.system.gpus_per_node == graph.per_node else None
     rate = format_quantity(link.fabric.link_bytes_per_s.value, "byte/s")
     known: dict[str, Any] = {
@@ -217,19 +221,23 @@ def _links(domain: DomainSpec) -> tuple[object, ...]:
 
 def _fabric(graph: _Graph) -> _Shape | None:
     """Return rails (GPU i of each host of a pod on its leaf i), a leaf-spine of two levels, or a fat tree."""
-    leaves_of = {host: [leaf for gpu in own for leaf in graph.above[gpu]] for host, own in graph.gpus.items()}
-    together = sum(len(own) != len(set(own)) for own in leaves_of.values())
+    leaves_of = {
+        host: [leaf for gpu in members for leaf in graph.above[gpu]] for host, members in graph.gpus.items()
+    }
+    together = sum(len(members) != len(set(members)) for members in leaves_of.values())
     cores = graph.of_kind("core")
-    rails = graph.per_node > 1 and not cores and together <= _MOST_LACKING * len(graph.gpus)
+    rails = graph.per_node > 1 and not cores and together <= _MAX_LACKING_SHARE * len(graph.gpus)
     if not rails:
-        leaves_of = {host: [leaf] for host, own in leaves_of.items() if (leaf := commonest(own)) is not None}
-    first = {own[0]: host for host, own in graph.gpus.items() if host in leaves_of}
-    joins = ([gpu, *leaves_of[host]] for gpu, host in first.items())
-    groups = [[first[gpu] for gpu in own] for own in groups_of(first, joins)]
-    leaves = list(dict.fromkeys(leaf for own in groups for host in own for leaf in leaves_of[host]))
+        leaves_of = {
+            host: [leaf] for host, members in leaves_of.items() if (leaf := commonest(members)) is not None
+        }
+    host_of = {members[0]: host for host, members in graph.gpus.items() if host in leaves_of}
+    joins = ([gpu, *leaves_of[host]] for gpu, host in host_of.items())
+    groups = [[host_of[gpu] for gpu in members] for members in groups_of(host_of, joins)]
+    leaves = list(dict.fromkeys(leaf for members in groups for host in members for leaf in leaves_of[host]))
     nic = _commonest_link(link for gpu in graph.of_kind("gpu") for link in graph.above[gpu].values())
     up = None if nic is None else graph.uplinks(leaves, nic)
-    if nic is None or up is None or len(first) < len(graph.gpus):
+    if nic is None or up is None or len(host_of) < len(graph.gpus):
         return None
     size = commonest(map(len, groups)) or 0
     known: dict[str, Any] = {
@@ -245,9 +253,9 @@ def _fabric(graph: _Graph) -> _Shape | None:
     if not rails:
         names |= {leaf: f"f.l{place}" for place, leaf in enumerate(leaves)}
         return _Shape(LeafSpineFabric(fabric=_as_read("leaf-spine", nic.fabric), **known), hosts, names)
-    for pod, own in enumerate(groups):
+    for pod, members in enumerate(groups):
         places: dict[str, list[int]] = defaultdict(list)
-        for host in own:
+        for host in members:
             for place, gpu in enumerate(graph.gpus[host]):
                 for leaf in graph.above[gpu]:
                     places[leaf].append(place)
@@ -277,7 +285,11 @@ def _fat_tree(
         names |= {leaf: f"f.p{number}.l{place}" for place, leaf in enumerate(pod)}
         names |= {spine: f"f.p{number}.s{plane_of[spine]}" for spine in graph.over(pod)}
     of_planes = [[name for name in plane if name not in names] for plane in planes]
-    names |= {core: f"f.c{plane_of[core]}.{place}" for own in of_planes for place, core in enumerate(own)}
+    names |= {
+        core: f"f.c{plane_of[core]}.{place}"
+        for plane_cores in of_planes
+        for place, core in enumerate(plane_cores)
+    }
     per_leaf = commonest(map(len, hosts_on.values())) or 0
     out = FatTreeFabric(
         **known,
@@ -294,8 +306,8 @@ def _fat_tree(
 def _filled(graph: _Graph, groups: Sequence[Sequence[str]], size: int) -> list[str]:
     """Return the hosts of groups; where a host is a domain, all groups but the last are filled up to ``size``."""
     pad = len(graph.domains) == len(graph.gpus)
-    full = [[*own, *[_ABSENT] * (pad * (size - len(own)))] for own in groups[:-1]]
-    return [host for own in (*full, groups[-1]) for host in own]
+    full = [[*members, *[_ABSENT] * (pad * (size - len(members)))] for members in groups[:-1]]
+    return [host for members in (*full, groups[-1]) for host in members]
 
 
 def _as_read(kind: str, nic: FabricSpec) -> FabricSpec:
@@ -335,7 +347,7 @@ def _faults(
     wiring, ends = cluster.wiring, [tuple(names.get(end, "") for end in link.between) for link in links]
     known = np.array([a in wiring.number and b in wiring.number for a, b in ends], dtype=bool)
     at = np.full(len(links), -1)
-    at[known] = wiring.find([(a, b) for (a, b), both in zip(ends, known, strict=True) if both])
+    at[known] = wiring.find([(a, b) for (a, b), is_known in zip(ends, known, strict=True) if is_known])
     if (at < 0).any():
         stray = " to ".join(links[int(np.argmax(at < 0))].between)
         kind = spec.scale_out.kind if spec.scale_out else spec.domains[0].structure
@@ -348,10 +360,12 @@ def _faults(
     gone = [gpu.id for gpu in cluster.gpus if gpu.id not in present]
     out = np.isin(np.arange(len(wiring.names)), [wiring.number[gpu] for gpu in gone])
     stays, factor = ~(out[wiring.a] | out[wiring.b]), rate / wiring.bytes_per_s
-    if (stays & ((factor > 1 + _SAME) | (abs(latency / wiring.latency_s - 1) > _SAME))).any():
+    if (
+        stays & ((factor > 1 + _RATE_TOLERANCE) | (abs(latency / wiring.latency_s - 1) > _RATE_TOLERANCE))
+    ).any():
         return None
-    lacking = np.flatnonzero(stays & (factor < 1 - _SAME)).tolist()
-    if len(lacking) > _MOST_LACKING * len(factor) or len(gone) > _MOST_LACKING * spec.gpus:
+    lacking = np.flatnonzero(stays & (factor < 1 - _RATE_TOLERANCE)).tolist()
+    if len(lacking) > _MAX_LACKING_SHARE * len(factor) or len(gone) > _MAX_LACKING_SHARE * spec.gpus:
         return None
     long = {short: name for name, short in names.items()}
     faults = [Fault(gpu=gpu) for gpu in gone]
@@ -361,11 +375,11 @@ def _faults(
         faults.append(Fault(link=(a, b), factor=float(factor[link])))
         part = f"at {factor[link]:.3g} of the rate of the others" if factor[link] else "no link"
         lines.append(f"{long.get(a, a)} to {long.get(b, b)}: {part}: [{a}, {b}] is broken.")
-    if len(lines) > _MOST_LISTED:
-        lines[_MOST_LISTED:] = [f"{len(lines) - _MOST_LISTED} more lines of `broken:`."]
+    if len(lines) > _MAX_LISTED:
+        lines[_MAX_LISTED:] = [f"{len(lines) - _MAX_LISTED} more lines of `broken:`."]
     if faults:
-        what = f"{len(faults)} entries under `broken:` (absent GPUs, missing or slow links)"
-        lines.insert(0, f"Regular except for {what}.")
+        entries = f"{len(faults)} entries under `broken:` (absent GPUs, missing or slow links)"
+        lines.insert(0, f"Regular except for {entries}.")
     for line in lines:
         answers.say("irregular", line)
     return tuple(faults)

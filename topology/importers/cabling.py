@@ -84,15 +84,15 @@ def cabled_fabric(
     for hca in adapters:
         rail = leaf_rails.get(hca.switch)
         if hca.rail is not None and rail not in (None, hca.rail):
-            others = sum(other.rail == rail for other in leaves[hca.switch])
-            leaf = f"{hca.switch}, a leaf of rail {rail} ({others} others there)"
+            same_rail = sum(neighbour.rail == rail for neighbour in leaves[hca.switch])
+            leaf = f"{hca.switch}, a leaf of rail {rail} ({same_rail} others there)"
             report.append(f"{hca.place}: {hca.host} {hca.nic} (rail {hca.rail}) is on {leaf}.")
     return FabricFound(
         hosts={hca.host: hosts[hca.host][0].place for hca in adapters},
         switches=levels,
         ports=tuple(PortFound(a.host, a.switch, a.place, a.nic, a.rate, a.rail) for a in adapters),
         trunks=tuple(trunk for trunk in trunks if levels.keys() >= set(trunk.ends)),
-        pods={host: f"pod{commonest(one.pod for one in own)}" for host, own in hosts.items()},
+        pods={host: f"pod{commonest(adapter.pod for adapter in members)}" for host, members in hosts.items()},
         switch_rails=leaf_rails,
         rails=rails,
         infiniband=True,
@@ -106,10 +106,10 @@ def _rank(adapters: Sequence[Adapter]) -> int:
     """
     schemes = {hca.nic: match for hca in adapters if (match := re.fullmatch(r"(.*?)(\d{1,6})", hca.nic))}
     counts = Counter((schemes[a.nic][1], int(schemes[a.nic][2])) for a in adapters if a.nic in schemes)
-    most: dict[str, int] = defaultdict(int)
+    peaks: dict[str, int] = defaultdict(int)
     for (prefix, _), count in counts.items():
-        most[prefix] = max(most[prefix], count)
-    usual = sorted(key for key, count in counts.items() if count * 10 >= most[key[0]])
+        peaks[prefix] = max(peaks[prefix], count)
+    usual = sorted(key for key, count in counts.items() if count * 10 >= peaks[key[0]])
     ranks = {key: rank for _, keys in groupby(usual, itemgetter(0)) for rank, key in enumerate(keys)}
     for hca in adapters:
         match = schemes.get(hca.nic)
@@ -120,13 +120,13 @@ def _rank(adapters: Sequence[Adapter]) -> int:
 def _pods(adapters: Sequence[Adapter]) -> dict[str, int]:
     """Return the pod of each leaf: leaves that share most of their named hosts."""
     leaves = _by(adapters, lambda hca: hca.switch)
-    hosts = {leaf: {hca.host for hca in own} - _GENERIC - {""} for leaf, own in leaves.items()}
+    hosts = {leaf: {hca.host for hca in named} - _GENERIC - {""} for leaf, named in leaves.items()}
     pods: dict[str, int] = {}
     firsts: list[str] = []
     for leaf in sorted(hosts, key=natural):
-        own = hosts[leaf]
+        named = hosts[leaf]
         alike = (
-            i for i, a in enumerate(firsts) if len(own & hosts[a]) * 2 > min(len(own), len(hosts[a])) > 0
+            i for i, a in enumerate(firsts) if len(named & hosts[a]) * 2 > min(len(named), len(hosts[a])) > 0
         )
         pods[leaf] = next(alike, len(firsts))
         if pods[leaf] == len(firsts):
@@ -154,11 +154,11 @@ def _without_foreign(
 ) -> list[Adapter]:
     """Leave out hosts all of whose adapters are on leaves of other rails: they are not cabled as GPU hosts."""
     gone = {
-        host: own
-        for host, own in _by(adapters, lambda hca: hca.host).items()
+        host: members
+        for host, members in _by(adapters, lambda hca: hca.host).items()
         if host
-        and 1 < len(own) < rails
-        and all(a.rail is not None and leaf_rails.get(a.switch, a.rail) != a.rail for a in own)
+        and 1 < len(members) < rails
+        and all(a.rail is not None and leaf_rails.get(a.switch, a.rail) != a.rail for a in members)
     }
     if gone:
         why = "no adapter is on a leaf of its rail, so this is not a GPU host; left out."
@@ -176,21 +176,23 @@ def _place_unnamed(adapters: Sequence[Adapter], leaf_rails: Mapping[str, int], r
         return
     named = _by((hca for hca in adapters if hca.host), lambda hca: hca.slot)
     on_leaf = {(hca.switch, hca.host) for hca in adapters if hca.host}
-    rest: list[Adapter] = []
+    unplaced: list[Adapter] = []
     for hca in unnamed:
-        counts = Counter(other.host for other in named.get(hca.slot, ())).most_common(2)
+        counts = Counter(neighbour.host for neighbour in named.get(hca.slot, ())).most_common(2)
         clear = counts and (len(counts) == 1 or counts[0][1] > counts[1][1])
         if clear and (hca.switch, counts[0][0]) not in on_leaf:
             hca.host = counts[0][0]
             on_leaf.add((hca.switch, hca.host))
         else:
-            rest.append(hca)
-    by_slot = _by(rest, lambda hca: hca.slot)
+            unplaced.append(hca)
+    by_slot = _by(unplaced, lambda hca: hca.slot)
     groups = {slot: members for slot, members in by_slot.items() if len(members) > 1}
     lone = (members[0] for members in by_slot.values() if len(members) == 1)
     for hca in sorted(lone, key=lambda a: (a.switch, a.switch_port)):
         same_pod = (members for (pod, _), members in groups.items() if pod == hca.pod)
-        lacking = [members for members in same_pod if hca.switch not in {other.switch for other in members}]
+        lacking = [
+            members for members in same_pod if hca.switch not in {neighbour.switch for neighbour in members}
+        ]
         if len(lacking) == 1:
             lacking[0].append(hca)
         else:
@@ -201,8 +203,8 @@ def _place_unnamed(adapters: Sequence[Adapter], leaf_rails: Mapping[str, int], r
     for hca in unnamed:
         hca.rail = leaf_rails.get(hca.switch, hca.rail)
     assigned, new = (
-        len(unnamed) - len(rest),
-        f"{len(rest)} taken as {len(groups)} hosts (unnamed-...) by port",
+        len(unnamed) - len(unplaced),
+        f"{len(unplaced)} taken as {len(groups)} hosts (unnamed-...) by port",
     )
     report.append(
         f"{unnamed[0].place}: {len(unnamed)} adapters do not name their host: {assigned} assigned to the host on "

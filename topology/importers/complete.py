@@ -11,7 +11,7 @@ from topology.base.errors import InputError, input_name
 from topology.base.figures import Evidence, Figure
 from topology.base.names import natural
 from topology.base.units import format_quantity, plural
-from topology.build import GPUS
+from topology.build import MAX_GPUS
 from topology.catalog import systems_of
 from topology.cluster import ClusterSpec
 from topology.files.plausible import check_raw_links
@@ -65,7 +65,7 @@ class Imported:
         return [text for kind, text in self.remarks if kind in ("unused", "irregular")]
 
 
-def complete(found: Sequence[Found], options: ImportOptions) -> Imported:
+def complete(files: Sequence[Found], options: ImportOptions) -> Imported:
     """Return the cluster that files describe, with what had to be assumed for it.
 
     Raises
@@ -73,17 +73,17 @@ def complete(found: Sequence[Found], options: ImportOptions) -> Imported:
     InputError
         If files contradict each other or the options, or something is missing: then by its option's name.
     """
-    answers = Answers(found, options)
-    fabric, nodes = merged(found, answers)
-    draft, first = Draft(answers), found[0]
+    answers = Answers(files, options)
+    fabric, nodes = merged(files, answers)
+    draft, main = Draft(answers), files[0]
     try:
-        if isinstance(first, GraphFound):
-            _add_graph(draft, first)
-        _add_hosts(draft, first.place, nodes, fabric)
+        if isinstance(main, GraphFound):
+            _add_graph(draft, main)
+        _add_hosts(draft, main.place, nodes, fabric)
         if fabric is not None:
             _add_fabric(draft, fabric, nodes)
-        elif isinstance(first, NodeFound):
-            _note_lone_host(first, answers)
+        elif isinstance(main, NodeFound):
+            _note_lone_host(main, answers)
     except InputError:
         answers.refuse()  # what is missing may be why
         raise
@@ -95,19 +95,19 @@ def complete(found: Sequence[Found], options: ImportOptions) -> Imported:
         answers.say("irregular", f"{error.problem} Kept as in the file.")
         unusual = True
     cabled = fabric is None or bool(fabric.switches)
-    spec, hosts = build(Path(first.place).stem or "imported", draft, raw, cabled=cabled)
+    spec, hosts = build(Path(main.place).stem or "imported", draft, raw, cabled=cabled)
     answers.say_unused()
-    domains = {label: list(own) for label, own in draft.domains.items()}
-    return Imported(spec, tuple(found), domains, hosts, tuple(answers.remarks), unusual)
+    domains = {label: list(hosts_in) for label, hosts_in in draft.domains.items()}
+    return Imported(spec, tuple(files), domains, hosts, tuple(answers.remarks), unusual)
 
 
 def _add_hosts(draft: Draft, place: str, nodes: Mapping[str, NodeFound], fabric: FabricFound | None) -> None:
     """Add hosts by their domains, and put them in racks."""
     gpus = sum(node.gpu_count for node in nodes.values())
-    if gpus > GPUS:
+    if gpus > MAX_GPUS:
         raise InputError(
-            f"{place}: {plural(len(nodes), 'host')} with {gpus:,} GPUs; at most {GPUS:,} are imported. Name those "
-            f"that have GPUs with {input_name('hosts')}, or write the cluster as a YAML of parts."
+            f"{place}: {plural(len(nodes), 'host')} with {gpus:,} GPUs; at most {MAX_GPUS:,} are imported. Name "
+            f"those that have GPUs with {input_name('hosts')}, or write the cluster as a YAML of parts."
         )
     domains = {host: [host] for host in nodes}
     if fabric is not None:
@@ -182,11 +182,11 @@ def _put_in_racks(draft: Draft) -> None:
         return
     per_rack = system.gpus_per_node * system.nodes_in_rack
     for domain, hosts in draft.domains.items():
-        before = 0
+        filled = 0
         for members in hosts.values() if len(hosts) > 1 else ():
-            rack = f"{domain}.r{before // per_rack}"
+            rack = f"{domain}.r{filled // per_rack}"
             draft.nodes.update({node.id: replace(node, rack=rack) for node in members})
-            before += len(members)
+            filled += len(members)
             line = f"Racks: {per_rack} GPUs of one domain in each: catalog system {system.part}."
             draft.answers.say("assumed", line)
 
@@ -196,8 +196,8 @@ def _add_trunks(draft: Draft, fabric: FabricFound) -> None:
     for trunk in fabric.trunks:
         if trunk.count is not None and trunk.rate is not None:
             draft.link(*trunk.ends, draft.answers.out_fabric(trunk.rate), trunk.count)
-    if rest := [trunk for trunk in fabric.trunks if trunk.count is None]:
-        _sized_trunks(draft, fabric, rest)
+    if uncounted := [trunk for trunk in fabric.trunks if trunk.count is None]:
+        _sized_trunks(draft, fabric, uncounted)
     tops = _tops(fabric)
     if not tops:
         return
@@ -298,6 +298,6 @@ def _note_gpus_without_nic(draft: Draft, graph: GraphFound, kinds: Mapping[str, 
     without = [part for part in groups_of(kinds, joins) if not leaving & set(part)]
     lone = [name for part in without for name in part if kinds[name] == "gpu"]
     if leaving and lone:
-        own = "its" if len(lone) == 1 else "their"
-        line = f"{graph.place}: {listed(lone)}: no NIC of {own} own, unlike other GPUs."
+        pronoun = "its" if len(lone) == 1 else "their"
+        line = f"{graph.place}: {listed(lone)}: no NIC of {pronoun} own, unlike other GPUs."
         draft.answers.say("irregular", line)

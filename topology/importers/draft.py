@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from topology.base.errors import InputError
-from topology.base.values import MOST
+from topology.base.values import MAX_COUNT
 from topology.importers.answers import Answers
 from topology.spec import FabricSpec, RawLink, RawNode, RawTopology
 
@@ -42,9 +42,9 @@ class Draft:
     def link(self, a: str, b: str, fabric: FabricSpec, count: int = 1) -> None:
         """Add links of a fabric; where links of another rate join the two already, those stay."""
         pair = (a, b) if (a, b) in self.links or (b, a) not in self.links else (b, a)
-        old, before = self.links.get(pair, (fabric, 0))
+        old, earlier = self.links.get(pair, (fabric, 0))
         if (old.name, *rate_of(old)) == (fabric.name, *rate_of(fabric)):
-            self.links[pair] = (old, count + before)
+            self.links[pair] = (old, count + earlier)
 
     @property
     def domains(self) -> dict[str, dict[str, list[RawNode]]]:
@@ -59,8 +59,10 @@ class Draft:
     def raw(self) -> RawTopology:
         """The graph; rejected if a rate implies more links between two parts than supported."""
         for (a, b), (_, count) in self.links.items():
-            if count > MOST:
-                raise InputError(f"{a} and {b} are connected by {count:.3g} links; the maximum is {MOST:,}.")
+            if count > MAX_COUNT:
+                raise InputError(
+                    f"{a} and {b} are connected by {count:.3g} links; the maximum is {MAX_COUNT:,}."
+                )
         links = (RawLink(between=pair, fabric=fabric, count=n) for pair, (fabric, n) in self.links.items())
         return RawTopology(nodes=tuple(self.nodes.values()), links=tuple(links))
 

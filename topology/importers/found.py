@@ -52,7 +52,7 @@ class Found:
     @property
     def content(self) -> str:
         """How much of what the file has, in words."""
-        return ", ".join(plural(count, what) for what, count in self.counts().items() if count)
+        return ", ".join(plural(count, noun) for noun, count in self.counts().items() if count)
 
     def counts(self) -> dict[str, int]:
         """Return how many there are of each kind of part."""
@@ -233,10 +233,10 @@ def levels_above(leaves: Iterable[Name], joined: Mapping[Name, Iterable[Name]]) 
     edge = list(levels)
     while edge:
         edge = [
-            other
+            neighbour
             for name in edge
-            for other in sorted(joined.get(name, ()))
-            if other not in levels and not levels.update({other: levels[name] + 1})
+            for neighbour in sorted(joined.get(name, ()))
+            if neighbour not in levels and not levels.update({neighbour: levels[name] + 1})
         ]
     return levels
 
@@ -267,8 +267,8 @@ def commonest(values: Iterable[T]) -> T | None:
     return counts[0][0] if counts else None
 
 
-def listed(names: Iterable[str], most: int = 12) -> str:
+def listed(names: Iterable[str], limit: int = 12) -> str:
     """Return names with commas, the number of the rest at the end."""
-    every = list(names)
-    more = f" and {len(every) - most} more" if len(every) > most else ""
-    return ", ".join(every[:most]) + more
+    texts = list(names)
+    suffix = f" and {len(texts) - limit} more" if len(texts) > limit else ""
+    return ", ".join(texts[:limit]) + suffix

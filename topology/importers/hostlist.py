@@ -10,10 +10,11 @@ from itertools import groupby, product
 from topology.base.errors import InputError, printable
 from topology.base.reading import shown
 
-_MOST_NAMES = 200_000
-_LONGEST_NAME = 1_000
-_LONGEST_NUMBER = 18
-_BRACKETS = 8
+_MAX_NAMES = 200_000
+_MAX_NAME_CHARACTERS = 1_000
+_MAX_DIGITS = 18
+_MAX_BRACKETS = 8
+"""Of one text: beyond them it is a slip, or would fill the memory."""
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _ITEM = r"((?:[^\[\],]|\[[^\[\]]*+\])*+),"
@@ -44,11 +45,11 @@ def expand_hosts(text: str, where: str) -> list[str]:
             pieces.append([plain] if plain else _numbers(bracket, item, where))
             count *= len(pieces[-1])
             longest += max(map(len, pieces[-1]))
-            if count + len(names) > _MOST_NAMES or item.count("[") > _BRACKETS:
-                excess = f"more than {_MOST_NAMES} hosts, or a name with more than {_BRACKETS} brackets"
+            if count + len(names) > _MAX_NAMES or item.count("[") > _MAX_BRACKETS:
+                excess = f"more than {_MAX_NAMES} hosts, or a name with more than {_MAX_BRACKETS} brackets"
                 raise InputError(f"{where}: hostlist {shown(text)} names {excess}.")
-        if longest > _LONGEST_NAME:
-            limit = f"{longest:,} characters; a host name may have {_LONGEST_NAME:,}"
+        if longest > _MAX_NAME_CHARACTERS:
+            limit = f"{longest:,} characters; a host name may have {_MAX_NAME_CHARACTERS:,}"
             raise InputError(f"{where}: {shown(item)} has {limit}.")
         names += map("".join, product(*pieces))
     if len(set(names)) != len(names):
@@ -62,13 +63,13 @@ def _numbers(bracket: str, item: str, where: str) -> list[str]:
     numbers: list[str] = []
     for part in map(str.strip, bracket.split(",")):
         match = _RANGE.fullmatch(part)
-        if match is None or len(part) > 2 * _LONGEST_NUMBER:
+        if match is None or len(part) > 2 * _MAX_DIGITS:
             raise InputError(f"{where}: {shown(part)} in {shown(item)} is not a number or a range.")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise InputError(f"{where}: the range {part} in {shown(item)} runs backwards.")
-        if last - first + len(numbers) >= _MOST_NAMES:
-            raise InputError(f"{where}: hostlist {shown(item)} names more than {_MOST_NAMES} hosts.")
+        if last - first + len(numbers) >= _MAX_NAMES:
+            raise InputError(f"{where}: hostlist {shown(item)} names more than {_MAX_NAMES} hosts.")
         numbers += [f"{number:0{len(match[1])}d}" for number in range(first, last + 1)]
     return numbers
 
@@ -89,7 +90,7 @@ def compress_hosts(names: Iterable[str]) -> str:
 def _split(name: str) -> tuple[str, str, str | None]:
     """Return what is before the last number of a name, that number, and what follows: None where it has none."""
     match = _LAST_NUMBER.fullmatch(name)
-    short = match is not None and len(match[2]) <= _LONGEST_NUMBER
+    short = match is not None and len(match[2]) <= _MAX_DIGITS
     return (match[1], match[2], match[3]) if match and short else (name, "", None)
 
 

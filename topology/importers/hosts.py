@@ -50,10 +50,8 @@ def usual_host(answers: Answers, gpus: int) -> NodeFound:
             option = f"{input_name('gpu')} SYSTEM ({systems})"
         answers.ask("how the GPUs of a node are connected", option)
     elif system is not None and not (isinstance(system, MeshDomain) and system.gpus == gpus):
-        what = f"{system.part} is a {system.structure} of {system.gpus} GPUs"
-        problem = (
-            f"{what}, which hosts of an imported fabric cannot have; use it by name, like {system.part}@N."
-        )
+        structure = f"{system.part} is a {system.structure} of {system.gpus} GPUs"
+        problem = f"{structure}, which hosts of an imported fabric cannot have; use it by name, like {system.part}@N."
         raise InputError(problem, field="gpu", value=answers.options.gpu)
     count = system.links_per_neighbour if isinstance(system, MeshDomain) else 1
     links = tuple((a, b, count) for a, b in combinations(names, 2))
@@ -71,19 +69,25 @@ def checked_host(node: NodeFound, host: str, answers: Answers) -> NodeFound:
     InputError
         If it has other GPUs or links than the options say, or its links do not say what they join.
     """
-    wanted, system = answers.options.gpus_per_node, answers.system
-    if wanted is not None and node.gpu_count != wanted:
+    expected, system = answers.options.gpus_per_node, answers.system
+    if expected is not None and node.gpu_count != expected:
         raise InputError(
-            f"{node.place}: {host} has {node.gpu_count} GPUs, but {input_name('gpus_per_node')} says {wanted}."
+            f"{node.place}: {host} has {node.gpu_count} GPUs, but {input_name('gpus_per_node')} says {expected}."
         )
     if not node.gpus:
-        own = usual_host(answers, node.devices)
-        return replace(node, gpus=own.gpus, chips=own.chips, links=own.links, hidden=own.hidden)
+        stand_in = usual_host(answers, node.devices)
+        return replace(
+            node, gpus=stand_in.gpus, chips=stand_in.chips, links=stand_in.links, hidden=stand_in.hidden
+        )
     per = node.links_of_gpus
     fitted = list(links_of(node.gpus, (*node.links, *node.down)).values())
     if node.hidden and not node.beyond and node.kind == "topo-m":
-        whole, bundle, others = system.links_per_gpu if system else 0, max(per.values()), len(per) - 1
-        if set(per.values()) == {bundle} and bundle != whole == bundle * others:
+        catalog_links, bundle, peer_count = (
+            system.links_per_gpu if system else 0,
+            max(per.values()),
+            len(per) - 1,
+        )
+        if set(per.values()) == {bundle} and bundle != catalog_links == bundle * peer_count:
             links = tuple((a, b, bundle) for a, b in combinations(node.gpus, 2))
             return replace(node, chips=(), links=links, hidden=False)
     count = max(set(fitted) - {0}, key=fitted.count, default=0)
@@ -99,7 +103,8 @@ def checked_host(node: NodeFound, host: str, answers: Answers) -> NodeFound:
         if can and count not in can:
             _refuse_links(node.place, f"{count} scale-up links", f"{can[0]}", answers)
         if fewer := next(
-            (one for one in known if one.structure == "nested" and one.links_per_gpu > count), None
+            (system for system in known if system.structure == "nested" and system.links_per_gpu > count),
+            None,
         ):
             answers.say(
                 "irregular",
@@ -111,8 +116,8 @@ def checked_host(node: NodeFound, host: str, answers: Answers) -> NodeFound:
     usual = commonest(per.values())
     for gpu, count in per.items():
         if count != usual:
-            has = f"{count} scale-up links" if count else "no scale-up link"
-            answers.say("irregular", f"{node.place}: {gpu} has {has}, other GPUs {usual}.")
+            reported = f"{count} scale-up links" if count else "no scale-up link"
+            answers.say("irregular", f"{node.place}: {gpu} has {reported}, other GPUs {usual}.")
     if node.over_pcie:
         _check_groups(node, answers)
     return node
@@ -122,17 +127,16 @@ def _check_groups(node: NodeFound, answers: Answers) -> None:
     """Say what is odd about GPUs that scale-up links do not join; refuse those that hang on separate switches."""
     groups = "; ".join(listed(group, 4) for group in node.groups)
     several = sum(len(group) > 1 for group in node.groups) > 1
-    wanted = max((domain.links_per_gpu for domain in answers.systems), default=0)
+    expected = max((domain.links_per_gpu for domain in answers.systems), default=0)
     if node.chips and several:
         raise InputError(
             f"{node.place}: GPUs on separate switches that the file does not connect: {groups}. Give the "
             "host's `nvidia-smi topo -m`, or a CSV of links that includes those between the switches."
         )
-    if not node.links and wanted:
-        line = f"{node.place}: no GPU has a scale-up link, {answers.gpu.name} has {wanted} in the catalog: using PCIe"
-        answers.say(
-            "irregular", f"{line} only, as in the file; a virtual machine or container may hide the links."
-        )
+    if not node.links and expected:
+        line = f"{node.place}: no GPU has a scale-up link, {answers.gpu.name} has {expected} in the catalog"
+        remark = "using PCIe only, as in the file; a virtual machine or container may hide the links."
+        answers.say("irregular", f"{line}: {remark}")
     elif several:
         line = f"{node.place}: {len(node.groups)} groups of GPUs are connected only by PCIe: {groups}."
         answers.say("irregular", line)
@@ -142,8 +146,10 @@ def check_rate(place: str, bytes_per_s: float, answers: Answers) -> None:
     """Reject a file whose GPUs have scale-up links of another rate (of all links together) than the catalog's."""
     rates = [domain.scale_up_bytes_per_s for domain in _comparable(answers)]
     if bytes_per_s and rates and all(abs(bytes_per_s / rate - 1) > _RATE_MARGIN for rate in rates):
-        has, own = (f"{format_quantity(rate, 'byte/s')} each way" for rate in (bytes_per_s, rates[0]))
-        _refuse_links(place, f"{has} of scale-up links", own, answers)
+        reported, published = (
+            f"{format_quantity(rate, 'byte/s')} each way" for rate in (bytes_per_s, rates[0])
+        )
+        _refuse_links(place, f"{reported} of scale-up links", published, answers)
 
 
 def _comparable(answers: Answers) -> list[DomainSpec]:
@@ -152,10 +158,12 @@ def _comparable(answers: Answers) -> list[DomainSpec]:
     return [domain for domain in domains if domain.scale_up_bytes_per_s > 0]
 
 
-def _refuse_links(place: str, has: str, own: str, answers: Answers) -> None:
+def _refuse_links(place: str, reported: str, published: str, answers: Answers) -> None:
     option = f"{input_name('gpu')} {answers.options.gpu}"
     remedy = f"give the actual GPU, or a custom name with {input_name('hbm')} and {input_name('fabric')}"
-    raise InputError(f"{place}: its GPUs have {has}, but {answers.gpu.name} has {own} ({option}); {remedy}.")
+    raise InputError(
+        f"{place}: its GPUs have {reported}, but {answers.gpu.name} has {published} ({option}); {remedy}."
+    )
 
 
 def add_domain(draft: Draft, label: str, hosts: Mapping[str, NodeFound]) -> None:
@@ -229,15 +237,15 @@ def add_switches(
     Where no file gives the rate of a switch's uplink it is the option's, else that of ``below``.
     """
     for name in chain:
-        own = f"{host}.{name}"
-        if own not in draft.nodes:
-            draft.node(own, "pcie", host=host)
+        identity = f"{host}.{name}"
+        if identity not in draft.nodes:
+            draft.node(identity, "pcie", host=host)
             if root:
                 link = draft.answers.pcie(node.uplinks.get(name)) or below
-                draft.link(own, root, link)
+                draft.link(identity, root, link)
                 if name not in node.uplinks:
                     rate = format_quantity(link.link_bytes_per_s.value, "byte/s")
                     line = f"Uplink of {name}, {node.place}: {rate}; no file gives its rate."
                     draft.answers.say("assumed", line)
-        root = own
+        root = identity
     return root

@@ -23,7 +23,9 @@ _LISTED_END = r"(SW|CA|RT)\s+\d+\s+(\d{1,6})\s+0x([0-9a-fA-F]{1,16})"
 _LISTED = re.compile(
     rf"{_LISTED_END}\s+(\S+\s+\S+)\s+(?:-\s+{_LISTED_END}\s+\(\s*'((?:(?!' - ').)*+)' - '.*'\s*\)|'(.*)')"
 )
-_FIRST = re.compile(rf'^(?:(?:Switch|Ca)\s+\d+\s+"[SH]-[0-9a-fA-F]+"|[^\S\n]*+({_LISTED_END}))', re.MULTILINE)
+_FIRST_LINE = re.compile(
+    rf'^(?:(?:Switch|Ca)\s+\d+\s+"[SH]-[0-9a-fA-F]+"|[^\S\n]*+({_LISTED_END}))', re.MULTILINE
+)
 _LETTERS = {"SW": "S", "CA": "H", "RT": "R"}
 _FACT = re.compile(r"[A-Za-z]\w*=\S.*|DDR|#.*")
 _RATE = re.compile(r"\b(1|2|4|8|12)x\s*(SDR|DDR|QDR|FDR10|FDR|EDR|HDR|NDR|XDR)\b")
@@ -57,8 +59,8 @@ class _Ports:
     def add(self, line: int, guid: str, port: int, far: str, far_port: int, rate: str) -> None:
         """Add a cable."""
         if (guid, port) in self.cables:
-            first = self.cables[guid, port].line
-            raise self.source.error(line, f"duplicate port {port} (first in line {first}).")
+            earlier = self.cables[guid, port].line
+            raise self.source.error(line, f"duplicate port {port} (first in line {earlier}).")
         match = _RATE.search(rate)
         if match is None:
             raise self.source.error(line, "has no width and speed like 4xNDR; is the line truncated?")
@@ -67,8 +69,8 @@ class _Ports:
 
 def parse_ibnetdiscover(source: Source) -> FabricFound:
     """Return the fabric, hosts gathered from their adapters."""
-    first = _FIRST.search(source.text)
-    ports = _listed(source) if first and first[1] else _devices(source)
+    start = _FIRST_LINE.search(source.text)
+    ports = _listed(source) if start and start[1] else _devices(source)
     names = _switch_names(ports.names)
     if not names:
         raise source.error(None, "has no switch; is the file truncated?")
@@ -100,8 +102,8 @@ def _trunk(source: Source, ends: tuple[str, str], cables: list[_Cable]) -> Trunk
     slowest = min(rates, key=lambda rate: rate.value)
     for rate, cable in zip(rates, cables, strict=True):
         if rate.value != slowest.value:
-            other = f"another link of the two at {slowest.text}; the slower rate is used for both"
-            source.note(cable.line, f"{ends[0]} to {ends[1]} runs at {cable.rate}, {other}.")
+            remark = f"another link of the two at {slowest.text}; the slower rate is used for both"
+            source.note(cable.line, f"{ends[0]} to {ends[1]} runs at {cable.rate}, {remark}.")
     return TrunkFound(ends, len(cables), slowest)
 
 
@@ -158,10 +160,8 @@ def _check_ends(ports: _Ports) -> None:
         if far not in ports.names:
             problem = f"{guid} is cabled to {far}, which is not described; is the file truncated?"
         elif back is None or (back.far, back.far_port) != (guid, port):
-            other = back.line if back else ports.lines[far]
-            problem = (
-                f"{guid} port {port} is cabled to {far} port {far_port}, but line {other} contradicts this."
-            )
+            far_line = back.line if back else ports.lines[far]
+            problem = f"{guid} port {port} is cabled to {far} port {far_port}, but line {far_line} contradicts this."
         elif back.rate != rate:
             problem = f"the cable runs at {rate}, but at {back.rate} in line {back.line}."
         if problem:
@@ -194,4 +194,6 @@ def _figure(source: Source, cable: _Cable) -> Figure:
     return Figure(gbit * 1e9 / 8, "byte/s", Evidence.MEASURED, where, f"{gbit:g} Gb/s")
 
 
-FORMAT = Format("ibnetdiscover", parse_ibnetdiscover, in_text=lambda text: _FIRST.search(text) is not None)
+FORMAT = Format(
+    "ibnetdiscover", parse_ibnetdiscover, in_text=lambda text: _FIRST_LINE.search(text) is not None
+)

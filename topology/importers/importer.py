@@ -54,9 +54,9 @@ def kind_of(source: Source) -> str:
         for form in FORMATS:
             if form.in_data is not None and form.in_data(source.data):
                 return form.kind
-    for pattern, what in _UNREADABLE.items():
+    for pattern, problem in _UNREADABLE.items():
         if re.search(pattern, text, re.MULTILINE):
-            raise source.error(None, what)
+            raise source.error(None, problem)
     raise source.error(None, f"is none of the supported kinds ({', '.join(KINDS)}); is it complete?")
 
 
@@ -71,8 +71,8 @@ def parse(source: Source, kind: str | None = None) -> Found:
     if kind is not None and kind not in KINDS:
         raise InputError(f"not one of {', '.join(KINDS)}.", field="kind", value=kind)
     kind = kind or kind_of(source)
-    found = FORMATS[KINDS.index(kind)].parse(source)
-    return replace(found, place=source.name, kind=kind, anomalies=tuple(map(printable, source.anomalies)))
+    parsed = FORMATS[KINDS.index(kind)].parse(source)
+    return replace(parsed, place=source.name, kind=kind, anomalies=tuple(map(printable, source.anomalies)))
 
 
 def import_files(paths: Sequence[str], options: ImportOptions) -> Imported:
@@ -99,9 +99,9 @@ def _parse_path(text: str, kind: str | None) -> Found:
     if not equals or Path(text).exists():
         return parse(read_source(Path(text)), kind)
     names = tuple(expand_hosts(hosts, text))
-    found = parse(read_source(Path(path)), kind)
-    if not isinstance(found, NodeFound):
+    parsed = parse(read_source(Path(path)), kind)
+    if not isinstance(parsed, NodeFound):
         raise InputError(
-            f"{text}: a {found.kind} file does not describe single hosts; give it without HOSTS=."
+            f"{text}: a {parsed.kind} file does not describe single hosts; give it without HOSTS=."
         )
-    return replace(found, hosts=names)
+    return replace(parsed, hosts=names)

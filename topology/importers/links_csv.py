@@ -22,8 +22,8 @@ from topology.base.names import natural
 from topology.base.reading import shown
 from topology.base.schema import figure_of
 from topology.base.units import plural
-from topology.base.values import MOST
-from topology.build import GPUS
+from topology.base.values import MAX_COUNT
+from topology.build import MAX_GPUS
 from topology.graph import SCALE_UP_KINDS
 from topology.importers.found import Format, GraphFound, levels_above, switch_kind
 from topology.importers.source import Source
@@ -35,13 +35,10 @@ _DEVICES = {"s": "switch", "nic": "nic", "pcie": "pcie", "socket": "host"}
 _DEVICE = re.compile(rf"({'|'.join(_DEVICES)})\d{{0,9}}")
 
 
-def _header(text: str) -> list[str]:
-    return [cell.strip() for cell in text.lstrip().partition("\n")[0].split(",")]
-
-
 def looks_like_links_csv(text: str) -> bool:
     """Whether the first line of a text names the columns."""
-    return set(_NEEDED) <= set(_header(text))
+    header = text.lstrip().partition("\n")[0].split(",")
+    return set(_NEEDED) <= {cell.strip() for cell in header}
 
 
 def parse_links_csv(source: Source) -> GraphFound:
@@ -53,7 +50,7 @@ def parse_links_csv(source: Source) -> GraphFound:
             raise source.error(number, f"joins {shown(a)} to itself.")
         if (a, b) in links or (b, a) in links:
             raise source.error(number, f"duplicate link of {shown(a)} and {shown(b)}; add up their `count`.")
-        if not re.fullmatch(r"[0-9]{1,9}", count) or not 1 <= int(count) <= MOST:
+        if not re.fullmatch(r"[0-9]{1,9}", count) or not 1 <= int(count) <= MAX_COUNT:
             raise source.error(number, f"count {shown(count)}: must be a whole number from 1.")
         rate = figure_of(row["rate"], "byte/s", f"{source.at(number)}, column rate", source.name)
         links[a, b] = int(count), rate
@@ -86,8 +83,8 @@ def _nodes(source: Source, graph: nx.Graph[str]) -> Iterator[tuple[str, str, str
     """Yield the nodes that links join: GPUs and devices by their names, switches by their distance from them."""
     names = sorted(graph, key=natural)
     host_of = {name: match[1] for name in names if (match := _GPU.fullmatch(name))}
-    if not 0 < len(host_of) <= GPUS:
-        raise source.error(None, f"{plural(len(host_of), 'GPU')} (HOST.gN); 1 to {GPUS:,} are imported.")
+    if not 0 < len(host_of) <= MAX_GPUS:
+        raise source.error(None, f"{plural(len(host_of), 'GPU')} (HOST.gN); 1 to {MAX_GPUS:,} are imported.")
     hosts = dict.fromkeys(host_of.values())
     inside = {begin for host in hosts for begin in accumulate(host.split("."), "{}.{}".format)}
     kinds = dict.fromkeys(host_of, "gpu")

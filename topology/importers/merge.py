@@ -19,7 +19,7 @@ from topology.importers.hosts import checked_host, usual_host
 _UNNAMED = "unnamed-"
 
 
-def merged(found: Sequence[Found], answers: Answers) -> tuple[FabricFound | None, dict[str, NodeFound]]:
+def merged(files: Sequence[Found], answers: Answers) -> tuple[FabricFound | None, dict[str, NodeFound]]:
     """Return the fabric of all files that are not of one host, None without any, and the dump of each host.
 
     Raises
@@ -27,14 +27,18 @@ def merged(found: Sequence[Found], answers: Answers) -> tuple[FabricFound | None
     InputError
         If files contradict each other, or nothing says what a file is of.
     """
-    if len(found) > 1 and (graph := next((file for file in found if isinstance(file, GraphFound)), None)):
-        other = next(file for file in found if file is not graph)
-        raise InputError(f"{graph.place}: describes a whole cluster, so {other.place} cannot be added to it.")
-    dumps = [file for file in found if isinstance(file, NodeFound)]
-    fabrics = [file for file in found if isinstance(file, FabricFound)]
+    if len(files) > 1 and (graph := next((file for file in files if isinstance(file, GraphFound)), None)):
+        second = next(file for file in files if file is not graph)
+        raise InputError(
+            f"{graph.place}: describes a whole cluster, so {second.place} cannot be added to it."
+        )
+    dumps = [file for file in files if isinstance(file, NodeFound)]
+    fabrics = [file for file in files if isinstance(file, FabricFound)]
     if len(dumps) > 1 and not fabrics:
-        both = f"{dumps[0].place} and {dumps[1].place}: two nodes, but no file shows how they are connected"
-        raise InputError(f"{both}; add the fabric's (Slurm topology, ibnetdiscover, ...).")
+        problem = (
+            f"{dumps[0].place} and {dumps[1].place}: two nodes, but no file shows how they are connected"
+        )
+        raise InputError(f"{problem}; add the fabric's (Slurm topology, ibnetdiscover, ...).")
     fabric = _one_fabric(fabrics, answers) if fabrics else None
     nodes = {dump.hosts[0] if dump.hosts else "node0": dump for dump in dumps}
     if fabric is not None and dumps:
@@ -49,20 +53,20 @@ def _one_fabric(fabrics: Sequence[FabricFound], answers: Answers) -> FabricFound
     """Return one fabric of several files, with the hosts that have GPUs alone."""
     switched = [fabric for fabric in fabrics if fabric.switches]
     if len(switched) > 1:
-        both = f"{switched[0].place} and {switched[1].place}: both describe switches"
-        raise InputError(f"{both}, but their names cannot be matched; give only one.")
+        problem = f"{switched[0].place} and {switched[1].place}: both describe switches"
+        raise InputError(f"{problem}, but their names cannot be matched; give only one.")
     base = switched[0] if switched else fabrics[0]
-    for other in [fabric for fabric in fabrics if fabric is not base]:
-        if base.domains and other.domains and base.domains != other.domains:
-            both = f"{base.place} and {other.place}: both name domains of hosts"
-            raise InputError(f"{both} but differ; give only one.")
-        _same_hosts(base, other, answers)
-        source = base if base.domains else other
+    for addition in [fabric for fabric in fabrics if fabric is not base]:
+        if base.domains and addition.domains and base.domains != addition.domains:
+            problem = f"{base.place} and {addition.place}: both name domains of hosts"
+            raise InputError(f"{problem} but differ; give only one.")
+        _same_hosts(base, addition, answers)
+        source = base if base.domains else addition
         base = replace(
             base,
             domains=_with_unnamed(base, source.domains),
-            subdomains=base.subdomains or other.subdomains,
-            domains_place=base.domains_place if source is base else other.place,
+            subdomains=base.subdomains or addition.subdomains,
+            domains_place=base.domains_place if source is base else addition.place,
             blocks=source.blocks,
         )
     return base if answers.options.hosts is None else _only(base, answers.options.hosts, answers)
@@ -72,18 +76,18 @@ def _only(fabric: FabricFound, text: str, answers: Answers) -> FabricFound:
     """Return the fabric with the hosts of a hostlist alone."""
     hosts = set(expand_hosts(text, input_name("hosts")))
     if unknown := hosts - fabric.hosts.keys():
-        first = min(unknown)
-        raise InputError(f"host {first} is not in {fabric.place}.{_like(first, fabric)}", field="hosts")
+        example = min(unknown)
+        raise InputError(f"host {example} is not in {fabric.place}.{_like(example, fabric)}", field="hosts")
     answers.say("option", f"Hosts with GPUs: {text} ({called('hosts')}).")
-    if others := [host for host in fabric.hosts if host not in hosts]:
-        answers.say("unused", f"{fabric.place}: {listed(others)}: not among the hosts with GPUs; left out.")
+    if excluded := [host for host in fabric.hosts if host not in hosts]:
+        answers.say("unused", f"{fabric.place}: {listed(excluded)}: not among the hosts with GPUs; left out.")
     return _with_hosts(fabric, hosts)
 
 
 def _with_hosts(fabric: FabricFound, hosts: Collection[str]) -> FabricFound:
     """Return the fabric with some hosts alone."""
-    kept = {host: place for host, place in fabric.hosts.items() if host in hosts}
-    return replace(fabric, hosts=kept, ports=tuple(port for port in fabric.ports if port.host in kept))
+    chosen = {host: place for host, place in fabric.hosts.items() if host in hosts}
+    return replace(fabric, hosts=chosen, ports=tuple(port for port in fabric.ports if port.host in chosen))
 
 
 def _without_storage(fabric: FabricFound, answers: Answers) -> FabricFound:
@@ -96,20 +100,22 @@ def _without_storage(fabric: FabricFound, answers: Answers) -> FabricFound:
     nics: list[Counter[str]] = [Counter() for _ in parts]
     for port in fabric.ports:
         nics[part_of[port.switch]][port.host] += 1
-    usual, gpus = [commonest(own.values()) or 0 for own in nics], answers.per_node
-    whole = [number for number, count in enumerate(usual) if count and count % gpus == 0]
-    if len(whole) != 1:
+    usual, gpus = [commonest(counts.values()) or 0 for counts in nics], answers.per_node
+    even = [number for number, count in enumerate(usual) if count and count % gpus == 0]
+    if len(even) != 1:
         return fabric
-    hosts, own = nics[whole[0]], usual[whole[0]]
-    others = [number for number, some in enumerate(nics) if some.keys() & hosts.keys() and number != whole[0]]
-    count = sum(usual[number] for number in others)
-    if not (own + count) % gpus:
+    hosts, usual_nics = nics[even[0]], usual[even[0]]
+    storage = [
+        number for number, members in enumerate(nics) if members.keys() & hosts.keys() and number != even[0]
+    ]
+    count = sum(usual[number] for number in storage)
+    if not (usual_nics + count) % gpus:
         return fabric
-    names = listed((name for number in others for name in parts[number]), 6)
-    reason = f"{count} NICs of a host, whose {gpus} GPUs have {own} on {listed(parts[whole[0]], 2)}"
+    names = listed((name for number in storage for name in parts[number]), 6)
+    reason = f"{count} NICs of a host, whose {gpus} GPUs have {usual_nics} on {listed(parts[even[0]], 2)}"
     remedy = "the `nvidia-smi topo -m` of a node would tell"
     answers.say("assumed", f"{fabric.place}: {names}: {reason}: not for GPUs, and left out; {remedy}.")
-    ports = tuple(port for port in fabric.ports if part_of[port.switch] not in others)
+    ports = tuple(port for port in fabric.ports if part_of[port.switch] not in storage)
     on = {port.host for port in ports}
     if alone := [host for host in fabric.hosts if host not in on]:
         answers.say("unused", f"{fabric.place}: {listed(alone)}: on these switches alone; left out.")
@@ -135,8 +141,8 @@ def _near_host(name: str, hosts: Collection[str]) -> str | None:
         begin = host.casefold().partition(".")[0]
         return host if begin.isdigit() else begin  # an address stays whole
 
-    found = [host for host in hosts if short(host) == short(name)]
-    return found[0] if len(found) == 1 else None
+    matches = [host for host in hosts if short(host) == short(name)]
+    return matches[0] if len(matches) == 1 else None
 
 
 def _like(name: str, fabric: FabricFound) -> str:
@@ -145,20 +151,23 @@ def _like(name: str, fabric: FabricFound) -> str:
     return f" Is it {near}?" if near else ""
 
 
-def _same_hosts(base: FabricFound, other: FabricFound, answers: Answers) -> None:
+def _same_hosts(base: FabricFound, addition: FabricFound, answers: Answers) -> None:
     """Check that two files are of the same hosts."""
     unnamed = [host for host in base.hosts if host.startswith(_UNNAMED)]
-    only_other = [host for host in other.hosts if host not in base.hosts]
-    only_base = [host for host in base.hosts if host not in other.hosts and host not in unnamed]
-    for has, lacks, lone, allowed in ((base, other, only_base, 0), (other, base, only_other, len(unnamed))):
+    only_other = [host for host in addition.hosts if host not in base.hosts]
+    only_base = [host for host in base.hosts if host not in addition.hosts and host not in unnamed]
+    for naming, lacks, lone, allowed in (
+        (base, addition, only_base, 0),
+        (addition, base, only_other, len(unnamed)),
+    ):
         if len(lone) > allowed:
-            rest = f" (nor are {len(lone) - 1} others)" if len(lone) > 1 else ""
+            suffix = f" (nor are {len(lone) - 1} others)" if len(lone) > 1 else ""
             raise InputError(
-                f"{has.hosts[lone[0]]}: host {lone[0]} is not in {lacks.place}{rest}.{_like(lone[0], lacks)}"
+                f"{naming.hosts[lone[0]]}: host {lone[0]} is not in {lacks.place}{suffix}.{_like(lone[0], lacks)}"
             )
     if only_other:
         named = f"{base.place}, which has {len(unnamed)} hosts without a name"
-        answers.say("irregular", f"{other.place}: {listed(only_other, 6)} are not named in {named}.")
+        answers.say("irregular", f"{addition.place}: {listed(only_other, 6)} are not named in {named}.")
 
 
 def _with_unnamed(base: FabricFound, named: Mapping[str, str]) -> dict[str, str]:
@@ -178,7 +187,7 @@ def _dumps_of_hosts(
     fabric: FabricFound, nodes: Sequence[NodeFound], answers: Answers
 ) -> dict[str, NodeFound]:
     """Return the dump of each host: given for it, named like it, or for all; refuse what is not clear."""
-    own: dict[str, NodeFound] = {}
+    dumps: dict[str, NodeFound] = {}
     general: list[NodeFound] = []
     for node in nodes:
         stem = _stem(node.place)
@@ -189,28 +198,28 @@ def _dumps_of_hosts(
         for host in hosts:
             if host not in fabric.hosts:
                 raise InputError(f"{node.place}: host {host} is not in {fabric.place}.{_like(host, fabric)}")
-            if host in own:
-                raise InputError(f"{node.place} and {own[host].place}: both describe host {host}.")
-            own[host] = node
+            if host in dumps:
+                raise InputError(f"{node.place} and {dumps[host].place}: both describe host {host}.")
+            dumps[host] = node
         if not hosts:
             general.append(node)
     if len(general) > 1:
-        both = f"{general[0].place} and {general[1].place}: it is unclear which hosts they describe"
+        problem = f"{general[0].place} and {general[1].place}: it is unclear which hosts they describe"
         example = f"{next(iter(fabric.hosts))}={general[0].place}"
-        raise InputError(f"{both}; write HOSTS=FILE, like {example}.")
-    if (lacking := [host for host in fabric.hosts if host not in own]) and not general:
-        first = lacking[0]
+        raise InputError(f"{problem}; write HOSTS=FILE, like {example}.")
+    if (lacking := [host for host in fabric.hosts if host not in dumps]) and not general:
+        undumped = lacking[0]
         raise InputError(
-            f"{fabric.hosts[first]}: host {first} has no dump, and {nodes[0].place} describes another host; "
+            f"{fabric.hosts[undumped]}: host {undumped} has no dump, and {nodes[0].place} describes another host; "
             "add one for all hosts, or write HOSTS=FILE."
         )
-    by_host = {host: own[host] if host in own else general[0] for host in fabric.hosts}
-    for what in ("GPUs", "NICs"):
-        counts = {host: len(getattr(node, what.lower())) for host, node in by_host.items()}
+    by_host = {host: dumps[host] if host in dumps else general[0] for host in fabric.hosts}
+    for noun in ("GPUs", "NICs"):
+        counts = {host: len(getattr(node, noun.lower())) for host, node in by_host.items()}
         usual = commonest(counts.values())
         for host, count in counts.items():
             if count != usual:
-                line = f"{by_host[host].place}: {host} has {count} {what}, but most hosts have {usual}."
+                line = f"{by_host[host].place}: {host} has {count} {noun}, but most hosts have {usual}."
                 answers.say("irregular", line)
     return by_host
 
@@ -244,11 +253,11 @@ def _labels(
 ) -> Mapping[str, str]:
     """Return the domain of each host; none where each host is one."""
     system, how = answers.system, answers.options.domains
-    place, what = fabric.domains_place or fabric.place, "blocks" if fabric.blocks else "accelerator domains"
+    place, noun = fabric.domains_place or fabric.place, "blocks" if fabric.blocks else "accelerator domains"
     if how == "node" or (how is None and not _wide(answers, nodes)):
         if fabric.domains and how is None:
             line = (
-                f"{what.capitalize()} of {place} contain several hosts, but each host is a domain of its own."
+                f"{noun.capitalize()} of {place} contain several hosts, but each host is a domain of its own."
             )
             answers.say("assumed", line)
         return {}
@@ -268,8 +277,8 @@ def _labels(
             )
             answers.say("assumed", f"Domains: the accelerator sub-domains of {place}; {several}.")
             return {**fabric.domains, **fabric.subdomains}
-        whole = ", not by sub-domain" * bool(fabric.subdomains)
-        answers.say("read", f"Domains: the {what} of {place}{whole}.")
+        remark = ", not by sub-domain" * bool(fabric.subdomains)
+        answers.say("read", f"Domains: the {noun} of {place}{remark}.")
         return fabric.domains
     design = None if system is None else find_scale_out(system.part)
     in_pod = design.nodes_per_pod if isinstance(design, CabledFabric) else 0

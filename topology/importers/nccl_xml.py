@@ -27,12 +27,12 @@ _BRIDGE_CLASS = "0x0604"
 _GT = re.compile(r"(\d+(?:\.\d+)?) GT/s(?: PCIe)?")
 _LINE_CODE = {2.5: 0.8, 5.0: 0.8, 8.0: 128 / 130, 16.0: 128 / 130, 32.0: 128 / 130, 64.0: 242 / 256}
 """Payload share of PCIe's line code by transfer rate (PCI Express base specification: 8b/10b, 128b/130b, FLITs)."""
-_NOWHERE = re.compile(r"f+:ff:ff\.[0-9a-f]")
+_HIDDEN_SWITCH = re.compile(r"f+:ff:ff\.[0-9a-f]")
 _BUSID = re.compile(r"[0-9a-f]{1,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 _VENDORS = {"nvlink": "NVIDIA", "xgmi": "AMD"}
-_MOST_LINKS = 1024
-_MOST_SPEED = 2**31 - 1
-_MOST_MEGABITS = 10_000_000
+_MAX_LINKS = 1024
+_MAX_SPEED = 2**31 - 1
+_MAX_MEGABITS = 10_000_000
 """A `speed` above 10 Tb/s is not in Mb/s, as NCCL writes it: libfabric's plug-in for Slingshot writes kb/s."""
 _Links = Counter[tuple[str, str]]
 
@@ -96,7 +96,7 @@ def parse_nccl_xml(source: Source) -> NodeFound:
     names = {gpu.busid: f"GPU{i}" for i, gpu in enumerate(packages)}
     tags, links = _links(source, packages, names)
     chips = sorted({target for _, target in links} - names.keys())
-    hidden = any(map(_NOWHERE.fullmatch, chips))
+    hidden = any(map(_HIDDEN_SWITCH.fullmatch, chips))
     called = names | {chip: "switch" if hidden else f"switch{i}" for i, chip in enumerate(chips)}
     counts = _Links()
     for (a, b), count in links.items():
@@ -146,9 +146,9 @@ def _packages(source: Source, devices: Sequence[_Device]) -> list[_Device]:
     packages = [device for device in devices if device.dies]
     lines: dict[int, int] = {}
     for gpu in packages:
-        for dev in {die.count("dev", least=0) for die in gpu.dies}:  # dies of a package may share one
+        for dev in {die.count("dev", minimum=0) for die in gpu.dies}:  # dies of a package may share one
             source.once(lines, dev, gpu.dies[0].line, f'<gpu dev="{dev}">')
-    return sorted(packages, key=lambda gpu: gpu.dies[0].count("dev", least=0))
+    return sorted(packages, key=lambda gpu: gpu.dies[0].count("dev", minimum=0))
 
 
 def _links(source: Source, gpus: Sequence[_Device], names: Mapping[str, str]) -> tuple[set[str], _Links]:
@@ -178,8 +178,8 @@ def _links_of_die(source: Source, die: Element, busid: str, names: Mapping[str, 
     for link in die.children:
         if link.tag not in _VENDORS:
             continue
-        target, count = link.text("target").lower(), link.count("count", most=_MOST_LINKS)
-        nowhere = _NOWHERE.fullmatch(target)
+        target, count = link.text("target").lower(), link.count("count", maximum=_MAX_LINKS)
+        nowhere = _HIDDEN_SWITCH.fullmatch(target)
         if not nowhere and not _BUSID.fullmatch(target):
             raise source.error(link.line, f"link target {shown(target)} is not a PCI bus id.")
         to_gpu = not nowhere and link.get("tclass").lower().startswith(_GPU_CLASS)
@@ -233,25 +233,25 @@ def _nics(
     return nics, {slot: rates[card] for card, slot in slots.items()}
 
 
-def _note_slow(source: Source, rates: Mapping[str, Figure | None], kind: str, what: str) -> None:
+def _note_slow(source: Source, rates: Mapping[str, Figure | None], kind: str, noun: str) -> None:
     """Name parts whose link is slower than most of their kind."""
     usual = commonest(rate.value for rate in rates.values() if rate is not None)
     for name, rate in rates.items():
         if usual is not None and rate is not None and rate.value < usual:
-            own, others = (format_quantity(value, "byte/s") for value in (rate.value, usual))
-            own = f"{own} each way ({rate.text or rate.source})"
-            source.note(None, f"{what} of {name} runs at {own}, that of most {kind}s at {others}.")
+            rate_text, usual_text = (format_quantity(value, "byte/s") for value in (rate.value, usual))
+            rate_text = f"{rate_text} each way ({rate.text or rate.source})"
+            source.note(None, f"{noun} of {name} runs at {rate_text}, that of most {kind}s at {usual_text}.")
 
 
 def _speed(source: Source, net: Element) -> Figure | None:
     """Return the rate of a NIC port, None where the driver does not know it."""
     if net.get("speed").strip() in ("", "-1"):
         return None
-    speed = net.count("speed", least=0, most=_MOST_SPEED)
+    speed = net.count("speed", minimum=0, maximum=_MAX_SPEED)
     # NCCL writes 10 Gb/s where the driver does not say; it is printed as any other figure
-    bits = speed * (1e3 if speed > _MOST_MEGABITS else 1e6)
+    bits = speed * (1e3 if speed > _MAX_MEGABITS else 1e6)
     text, where = f"{bits / 1e9:g} Gb/s", f"{source.name}, line {net.line}"
-    if speed > _MOST_MEGABITS:
+    if speed > _MAX_MEGABITS:
         why = "since it is too fast in Mb/s"
         source.readings.append(f'NIC of {source.name}: speed="{speed}" read as kb/s, {text}, {why}.')
     return Figure(bits / 8, "byte/s", Evidence.MEASURED, where, text) if speed else None

@@ -61,19 +61,19 @@ def add_nics(draft: Draft, fabric: FabricFound, nodes: Mapping[str, NodeFound]) 
     for host, ports in fabric.ports_by_host.items():
         node = nodes[host]
         cables = _cables(draft, fabric, ports, node, usual)
-        for members, own in _sharing(cables, node):
-            alone = len(members) == 1 and not _slowed(node, members[0], own)
-            placed = all(cable.nic for cable in own)
+        for members, group in _sharing(cables, node):
+            alone = len(members) == 1 and not _slowed(node, members[0], group)
+            placed = all(cable.nic for cable in group)
             if placed and node.over_pcie and not (alone and node.links):
-                for cable in own:
+                for cable in group:
                     root = socket_id(host, node, cable.nic.socket if cable.nic else "")
                     _add_nic(
                         draft, host, cable, add_switches(draft, host, node, cable.switches, root, cable.link)
                     )
             elif alone:
-                _attach_one(draft, host, members[0], own)
+                _attach_one(draft, host, members[0], group)
             else:
-                _attach(draft, host, node, members, own)
+                _attach(draft, host, node, members, group)
 
 
 def _cables(
@@ -132,11 +132,11 @@ def _paired(
             line = f"{host}: {', '.join(missing)} next to a GPU, but {fabric.place} shows no cable."
             answers.say("irregular", f"{node.place}: {line}")
         return cabled
-    some = near if len(near) == len(ports) else list(nics.values())
-    if len(some) != len(ports):
+    candidates = near if len(near) == len(ports) else list(nics.values())
+    if len(candidates) != len(ports):
         return [None] * len(ports)
     answers.say("assumed", "NIC to port: in order (names differ, but the numbers match).")
-    return sorted(some, key=lambda nic: natural(nic.name))
+    return sorted(candidates, key=lambda nic: natural(nic.name))
 
 
 def _in_order(
@@ -161,8 +161,8 @@ def _in_order(
         if not members:
             share = f"{count // gpus} per GPU" if count >= gpus else f"one for {gpus // count} GPUs"
             answers.say("assumed", f"NIC to GPU: {share}, in order (no file says so, but the numbers match).")
-            first, last = at * gpus // count, (at + 1) * gpus // count
-            members = tuple(range(first, max(first + 1, last)))
+            start, end = at * gpus // count, (at + 1) * gpus // count
+            members = tuple(range(start, max(start + 1, end)))
         link = answers.nic_link(port.rate or (nic.rate if nic is not None else None))
         cables.append(_Cable(port.nic or "nic", port.switch, link, members))
     return cables
@@ -178,7 +178,7 @@ def _sharing(cables: Sequence[_Cable], node: NodeFound) -> list[tuple[list[int],
         passed += crossed(cable.switches, above[cable.gpus[0]]) if above else ()
         joins.append([name, *(f"gpu {gpu}" for gpu in cable.gpus), *(f"up {switch}" for switch in passed)])
     groups = [[by_name[name] for name in group] for group in groups_of(by_name, joins)]
-    return [(sorted({gpu for cable in own for gpu in cable.gpus}), own) for own in groups]
+    return [(sorted({gpu for cable in members for gpu in cable.gpus}), members) for members in groups]
 
 
 def _attach_one(draft: Draft, host: str, gpu: int, cables: Sequence[_Cable]) -> None:
@@ -223,8 +223,8 @@ def _attach(draft: Draft, host: str, node: NodeFound, gpus: Sequence[int], cable
 
 def _slowed(node: NodeFound, gpu: int, cables: Sequence[_Cable]) -> bool:
     """Whether the PCIe of a GPU alone with its NICs is slower than they are."""
-    own = node.pcie[gpu] if gpu < len(node.pcie) else None
-    if own is not None and own.value < sum(cable.bytes_per_s for cable in cables):
+    pcie_rate = node.pcie[gpu] if gpu < len(node.pcie) else None
+    if pcie_rate is not None and pcie_rate.value < sum(cable.bytes_per_s for cable in cables):
         return True
     through: dict[str, float] = defaultdict(float)
     for cable in cables:

@@ -65,18 +65,18 @@ def deal(near: Sequence[Sequence[int]], rates: Sequence[float], gpus: int) -> li
     for number, (members, rate) in enumerate(zip(near, rates, strict=True)):
         groups[tuple(members), rate] += [number] if members else []
     for (members, rate), nics in sorted(groups.items(), key=lambda item: (len(item[0][0]), -item[0][1])):
-        whole: list[int] = []
+        exclusive: list[int] = []
         low = _least(load, members)
-        while low and len(low) <= len(nics) - len(whole):
-            whole += low
+        while low and len(low) <= len(nics) - len(exclusive):
+            exclusive += low
             for gpu in low:
                 load[gpu] += rate
             low = _least(load, members)
-        for nic, gpu in zip(nics, sorted(whole, key=members.index), strict=False):
+        for nic, gpu in zip(nics, sorted(exclusive, key=members.index), strict=False):
             served[nic] = (gpu,)
-        rest = nics[len(whole) :]
-        size = len(low) if rest and len(low) % len(rest) else len(low) // max(1, len(rest))
-        for turn, nic in enumerate(rest):
+        shared = nics[len(exclusive) :]
+        size = len(low) if shared and len(low) % len(shared) else len(low) // max(1, len(shared))
+        for turn, nic in enumerate(shared):
             served[nic] = tuple(low[turn * size : (turn + 1) * size] or low)
             for gpu in low:
                 load[gpu] += rate / len(low)
@@ -100,7 +100,7 @@ def kept_switches(
     for device, chain in chains.items():
         for bridge, under in pairwise((*chain, device)):
             below[bridge].add(under)
-    kept = {device: tuple(b for b in chain if len(below[b]) > 1) for device, chain in chains.items()}
+    branching = {device: tuple(b for b in chain if len(below[b]) > 1) for device, chain in chains.items()}
     slowest: dict[str, Figure] = {}
     for device, chain in chains.items():
         passed: list[Figure] = []
@@ -110,7 +110,7 @@ def kept_switches(
                 if passed:
                     slowest[name] = min(passed, key=lambda figure: figure.value)
                 passed = []
-    return kept, slowest
+    return branching, slowest
 
 
 def sockets(gpus: Sequence[_Gpu], same: Callable[[_Gpu, _Gpu], bool]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from topology.importers.source import Source, entries, unwrapped
 from topology.importers.tree import SwitchRow, parse_tree
 
 _PAIR = re.compile(r"\b(\w++)\s*+=\s*+(\S*+)")
-_FIRST = re.compile(
+_FIRST_KEY = re.compile(
     r"^[^\S\n]*+(SwitchName|BlockName|RingName|BlockSizes|(NodeName))\s*=", re.IGNORECASE | re.MULTILINE
 )
 _GRES = re.compile(r"\bGres\s*=\s*(?:\S*,)?gpu:(?:([\w.-]+):)?(\d{1,3})\b", re.IGNORECASE)
@@ -42,7 +42,7 @@ class _Rows(dict[str, SwitchRow]):
 
 def parse_slurm_conf(source: Source) -> FabricFound:
     """Return what a ``topology.conf`` says, or ``scontrol show topology``, which lists hosts at every level."""
-    if any(match[2] for match in _FIRST.finditer(source.text)):
+    if any(match[2] for match in _FIRST_KEY.finditer(source.text)):
         gres = _GRES.search(source.text)
         gpu = f"{input_name('gpu')} {gres[1]} and " if gres and gres[1] else ""
         per = f"{input_name('gpus_per_node')} {gres[2]}" if gres else input_name("gpus_per_node")
@@ -51,18 +51,18 @@ def parse_slurm_conf(source: Source) -> FabricFound:
     switches, blocks = _Rows(), _Rows()
     for number, line in _joined(source):
         pairs = _pairs(source, number, line)
-        first, place, nodes = next(iter(pairs)), source.at(number), pairs.get("nodes")
-        if first == "switchname":
+        keyword, place, nodes = next(iter(pairs)), source.at(number), pairs.get("nodes")
+        if keyword == "switchname":
             if "switches" not in pairs and nodes is None:
-                problem = f"switch {pairs[first]} has neither Nodes nor Switches; is the line truncated?"
+                problem = f"switch {pairs[keyword]} has neither Nodes nor Switches; is the line truncated?"
                 raise source.error(number, problem)
             below = "level" in pairs and "switches" in pairs
-            for name in expand_hosts(pairs[first], place):
+            for name in expand_hosts(pairs[keyword], place):
                 switches.add(place, name, pairs.get("switches"), None if below else nodes)
-        elif first in ("blockname", "ringname"):
-            blocks.add(place, pairs[first], None, nodes or None)
-        elif first != "blocksizes":
-            problem = f"a line begins with SwitchName, BlockName, RingName or BlockSizes, not {first}."
+        elif keyword in ("blockname", "ringname"):
+            blocks.add(place, pairs[keyword], None, nodes or None)
+        elif keyword != "blocksizes":
+            problem = f"a line begins with SwitchName, BlockName, RingName or BlockSizes, not {keyword}."
             raise source.error(number, problem)
     if switches and blocks:
         problem = "has switches and blocks in one file; Slurm reads only one kind. Split the file in two."
@@ -86,11 +86,14 @@ def parse_slurm_yaml(source: Source) -> FabricFound:
     where, topology = topologies.pop([*defaults, *topologies][0])
     fabric = _topology(source, where, topology)
     # partitions choose a topology by its name: a tree beside blocks tells of the same hosts
-    for name, (place, other) in topologies.items():
+    for name, (place, alternative) in topologies.items():
         kinds = {
-            kind for kind in ("tree", "block") for item in (topology, other) if item.get(kind) is not None
+            kind
+            for kind in ("tree", "block")
+            for item in (topology, alternative)
+            if item.get(kind) is not None
         }
-        beside = _topology(source, place, other) if len(kinds) == 2 else None
+        beside = _topology(source, place, alternative) if len(kinds) == 2 else None
         if beside is not None and beside.hosts.keys() != fabric.hosts.keys():
             source.anomalies.append(f"{place}: topology {name} is left out: it names other hosts.")
         elif beside is None or (fabric.switches and fabric.domains):
@@ -108,9 +111,9 @@ def _topology(source: Source, where: str, topology: dict[str, Any]) -> FabricFou
         raise InputError(f"{where}: needs exactly one of {', '.join(_KINDS)}.")
     (kind,), rows = kinds, _Rows()
     if kind in _LISTS:
-        name, many = _LISTS[kind]
+        name, list_key = _LISTS[kind]
         inside = validated(dict[Text, Any], topology[kind], f"{where}: {kind}")
-        for place, row in entries(inside.get(many), f"{where}: {kind}: {many}"):
+        for place, row in entries(inside.get(list_key), f"{where}: {kind}: {list_key}"):
             switches, hosts = (
                 validated(Name | None, row.get(key), f"{place}: {key}") for key in ("children", "nodes")
             )
@@ -156,8 +159,8 @@ def _joined(source: Source) -> Iterator[tuple[int, str]]:
 def _pairs(source: Source, number: int, line: str) -> dict[str, str]:
     """Return ``key=value`` pairs of a line, keys in lower case."""
     pairs: dict[str, str] = {}
-    if left := _PAIR.sub("", line).strip():
-        raise source.error(number, f"{shown(left)} is not KEY=VALUE.")
+    if leftover := _PAIR.sub("", line).strip():
+        raise source.error(number, f"{shown(leftover)} is not KEY=VALUE.")
     for name, value in _PAIR.findall(line):
         key = name.lower()
         if key not in _KEYS or key in pairs:
@@ -171,8 +174,8 @@ def _pairs(source: Source, number: int, line: str) -> dict[str, str]:
 def _node_lists(value: object) -> list[str]:
     """Return every text under a key ``nodes`` or ``node``, however deep (rings and tori nest theirs)."""
     if isinstance(value, dict):
-        own = [text for key, text in value.items() if key in ("nodes", "node") and isinstance(text, str)]
-        return own + [text for inner in value.values() for text in _node_lists(inner)]
+        texts = [text for key, text in value.items() if key in ("nodes", "node") and isinstance(text, str)]
+        return texts + [text for inner in value.values() for text in _node_lists(inner)]
     return [text for inner in value for text in _node_lists(inner)] if isinstance(value, list) else []
 
 
@@ -181,5 +184,5 @@ def _is_slurm_yaml(data: object) -> bool:
     return isinstance(items, list) and isinstance((*items, None)[0], dict) and "topology" in items[0]
 
 
-CONF_FORMAT = Format("slurm-conf", parse_slurm_conf, in_text=lambda text: _FIRST.search(text) is not None)
+CONF_FORMAT = Format("slurm-conf", parse_slurm_conf, in_text=lambda text: _FIRST_KEY.search(text) is not None)
 YAML_FORMAT = Format("slurm-yaml", parse_slurm_yaml, in_data=_is_slurm_yaml)

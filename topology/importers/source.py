@@ -58,16 +58,16 @@ class Source:
         """Add to the anomalies."""
         self.anomalies.append(f"{self.name if line is None else self.at(line)}: {text}")
 
-    def once(self, lines: dict[_Key, int], key: _Key, line: int, what: str) -> None:
+    def once(self, lines: dict[_Key, int], key: _Key, line: int, noun: str) -> None:
         """Add a key to those of ``lines``, where it must be new.
 
         Raises
         ------
         InputError
-            If it is not; ``what`` is what the message calls it.
+            If it is not; ``noun`` is what the message calls it.
         """
         if key in lines:
-            raise self.error(line, f"duplicate {what} (first in line {lines[key]}).")
+            raise self.error(line, f"duplicate {noun} (first in line {lines[key]}).")
         lines[key] = line
 
     def at(self, line: int) -> str:
@@ -119,8 +119,8 @@ def _decoded(raw: bytes, name: str) -> str:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        bad = f"byte 0x{raw[error.start]:02x} is not UTF-8; is it a binary file?"
-        raise InputError(f"{name}: line {line}: {bad}") from None
+        reason = f"byte 0x{raw[error.start]:02x} is not UTF-8; is it a binary file?"
+        raise InputError(f"{name}: line {line}: {reason}") from None
     text = _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n").replace("\x0c", "\n"))
     text = text.replace("\u00a0", " ")
     if not text.strip():

@@ -33,11 +33,12 @@ _LOST_ESCAPES = re.compile(r"(?:\^\[|␛|\\(?:e|x1b|033))?\[[0-9;]{0,8}m")
 """Terminal codes without escape characters, from pasted text."""
 _PRODUCT = re.compile(r"^[^\S\n]*+GPU \d{1,4}: (NVIDIA [^(\n]+?) \(UUID", re.MULTILINE)
 """A line of ``nvidia-smi -L``, often pasted together with the matrix."""
-_MOST_DIRECT = 18
+_MAX_DIRECT_LINKS = 18
 """NVLinks of a GPU on a board without switches: H100 and GH200 in fours, six to each (NVIDIA's data sheets)."""
-_MOST_BRIDGED = 12
+_MAX_BRIDGE_LINKS = 12
 """NVLinks between two GPUs with bridges, of A100 and H100 NVL (NVIDIA's data sheets)."""
-_UNSURE = 6
+_AMBIGUOUS_LINKS = 6
+"""NVLinks between two GPUs from which they may go over switches that the matrix does not show."""
 _DISTANCES = {"PIX": 0, "PXB": 1, "PHB": SAME_SOCKET, "NODE": SAME_SOCKET + 1} | dict.fromkeys(
     ("SYS", "SOC"), OTHER_SOCKET
 )
@@ -74,8 +75,8 @@ def parse_topo_m(source: Source) -> NodeFound:
         beyond=False,
         link_kind="nvlink" if links else "pcie",
         nics=tuple(
-            NicFound(legend.get(nic, nic), own, switches=switches[nic], socket=beside.get(nic, ""))
-            for nic, own in zip(nics, near, strict=True)
+            NicFound(legend.get(nic, nic), nearby, switches=switches[nic], socket=beside.get(nic, ""))
+            for nic, nearby in zip(nics, near, strict=True)
         ),
         sockets=at,
         switches=tuple(switches[gpu] for gpu in gpus),
@@ -131,15 +132,15 @@ def _rows(source: Source, header: int, columns: Sequence[str]) -> dict[str, tupl
         if name in rows:
             raise source.error(number, f"duplicate row {name} (first in line {rows[name][0]}).")
         if len(cells) != len(columns):
-            after = f", then {shown(row[3].split()[0])}" if row[3] else ""
-            problem = f"has {len(cells)} of the {len(columns)} cells that the header names{after}"
+            excess = f", then {shown(row[3].split()[0])}" if row[3] else ""
+            problem = f"has {len(cells)} of the {len(columns)} cells that the header names{excess}"
             raise source.error(number, f"row {name} {problem}; is it truncated?")
         rows[name] = number, cells, row[3]
     if missing := [name for name in columns if name not in rows]:
-        last = max((number for number, *_ in rows.values()), default=header)
+        last_line = max((number for number, *_ in rows.values()), default=header)
         names = missing[0] if len(missing) == 1 else f"{missing[0]} to {missing[-1]}"
         problem = f"the last row; line {header} also names {names}, without rows; the text is truncated."
-        raise source.error(last, problem)
+        raise source.error(last_line, problem)
     return rows
 
 
@@ -155,13 +156,17 @@ def _links(source: Source, cells: _Cells, gpus: Sequence[str]) -> tuple[tuple[st
         bundle[a] = max(bundle[a], count)
     total, widest = max(direct.values(), default=0), max(bundle.values(), default=0)
     alike = all(pairs.get((a, b)) == min(bundle[a], bundle[b]) for a, b in permutations(direct, 2))
-    switched = total > _MOST_DIRECT or (widest > _MOST_BRIDGED and alike)
+    switched = total > _MAX_DIRECT_LINKS or (widest > _MAX_BRIDGE_LINKS and alike)
     if switched and not alike:
         problem = "of any without switches, and they are not as many to each other GPU, as over switches"
-        raise source.error(None, f"a GPU has {total} NVLinks in all, more than the {_MOST_DIRECT} {problem}.")
-    if len(direct) == 2 if switched else widest >= _UNSURE:
-        other = "all that each has, to switches that the file does not show" if switched else "direct ones"
-        reading = f"{widest} NVLinks between two of {len(direct)} GPUs read as {other}"
+        raise source.error(
+            None, f"a GPU has {total} NVLinks in all, more than the {_MAX_DIRECT_LINKS} {problem}."
+        )
+    if len(direct) == 2 if switched else widest >= _AMBIGUOUS_LINKS:
+        interpretation = (
+            "all that each has, to switches that the file does not show" if switched else "direct ones"
+        )
+        reading = f"{widest} NVLinks between two of {len(direct)} GPUs read as {interpretation}"
         source.readings.append(f"{source.name}: {reading}.")
     if switched:
         return tuple((gpu, "switch", count) for gpu, count in bundle.items())
@@ -191,11 +196,11 @@ def _sockets(cells: _Cells, affinity: Mapping[str, str], gpus: Sequence[str]) ->
     are SYS.
     """
     pcie = {cell for pair in combinations(gpus, 2) if not (cell := cells[pair]).startswith("NV")}
-    told = pcie != {"SYS"}  # virtual machines show SYS for all pairs
+    physical = pcie != {"SYS"}  # virtual machines show SYS for all pairs
 
     def same(a: str, b: str) -> bool:
         same_affinity = affinity[a].split()[:1] == affinity[b].split()[:1] not in ([], ["N/A"])
-        return _same_socket(cells[a, b]) or (same_affinity and not (told and cells[a, b] == "SYS"))
+        return _same_socket(cells[a, b]) or (same_affinity and not (physical and cells[a, b] == "SYS"))
 
     return sockets(gpus, same)
 

@@ -21,7 +21,7 @@ class SwitchRow(NamedTuple):
     hosts: Sequence[str] = ()
 
 
-def parse_tree(source: Source, rows: Mapping[str, SwitchRow], **others: Any) -> FabricFound:
+def parse_tree(source: Source, rows: Mapping[str, SwitchRow], **fields: Any) -> FabricFound:
     """Return the fabric that a tree describes, with other fields of it."""
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from(rows)
@@ -55,4 +55,4 @@ def parse_tree(source: Source, rows: Mapping[str, SwitchRow], **others: Any) -> 
     for name in nx.dfs_postorder_nodes(graph):  # found from the hosts up: above the highest switch below it
         levels[name] = 1 + max((levels[child] for child in graph[name]), default=0)
     trunks = tuple(TrunkFound((child, parent)) for child, above in parents.items() for parent in above)
-    return FabricFound(hosts, levels, tuple(ports), trunks, **others)
+    return FabricFound(hosts, levels, tuple(ports), trunks, **fields)

@@ -7,7 +7,7 @@ from xml.parsers import expat
 
 from topology.base.errors import InputError
 from topology.base.reading import DEEPEST, shown
-from topology.base.values import MOST, require_name
+from topology.base.values import MAX_COUNT, require_name
 from topology.importers.source import Source
 
 
@@ -36,11 +36,11 @@ class Element:
             raise self.source.error(self.line, f"<{self.tag}> has no `{name}`.")
         return require_name(value, f"{self.source.at(self.line)}: <{self.tag}> {name}")
 
-    def count(self, name: str, *, least: int = 1, most: int = MOST) -> int:
-        """Return an attribute that is a whole number from ``least`` to ``most``."""
+    def count(self, name: str, *, minimum: int = 1, maximum: int = MAX_COUNT) -> int:
+        """Return an attribute that is a whole number from ``minimum`` to ``maximum``."""
         text = self.text(name)
-        if not text.isdecimal() or len(text) > 12 or not least <= int(text) <= most:
-            must = f"must be a whole number from {least} to {most}"
+        if not text.isdecimal() or len(text) > 12 or not minimum <= int(text) <= maximum:
+            must = f"must be a whole number from {minimum} to {maximum}"
             raise self.source.error(self.line, f"<{self.tag} {name}={shown(text)}> {must}.")
         return int(text)
 

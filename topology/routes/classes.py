@@ -21,9 +21,9 @@ from topology.routes.demand import ones_at
 from topology.routes.network import Bools, Floats, Ints, Network
 
 PLAIN, EXIT, ENTRY = range(3)
-_SPARSE = 16  # links to look at for one number kept, at least
-_FEW_HOPS = 16  # whose steps are put in order one by one
-_FAR = -100  # hops where there is no route: no difference to it is one, in 8 bits too
+_LINKS_PER_STEP = 16  # links to look at for one number kept, at least
+_MAX_BUCKETS = 16  # whose steps are put in order one by one
+_NO_ROUTE = -100  # hops where there is no route: no difference to it is one, in 8 bits too
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Ways:
         """Return ``[nodes, columns]`` the part of the bytes that takes a link of those ``inside``."""
         part = np.zeros(self.hops.size)
         for step in self.inwards():
-            taken = np.where(inside[self.link[step]], 1.0, part[self.head[step]])
-            part += np.bincount(self.tail[step], self.share[step] * taken, len(part))
+            crosses = np.where(inside[self.link[step]], 1.0, part[self.head[step]])
+            part += np.bincount(self.tail[step], self.share[step] * crosses, len(part))
         return part.reshape(-1, self.columns)
 
     def push(self, flow: Floats) -> Iterator[tuple[slice, Floats]]:
@@ -134,14 +134,14 @@ class Classes:
             kinds, which, often = np.unique(
                 np.stack([latency[up], tier[up]]), axis=1, return_inverse=True, return_counts=True
             )
-            most = int(often.argmax())
-            self.own_s, self.own_tier = float(kinds[0, most]), int(kinds[1, most])
-            lone[np.flatnonzero(lone)[which.reshape(-1) != most]] = False
+            commonest = int(often.argmax())
+            self.own_s, self.own_tier = float(kinds[0, commonest]), int(kinds[1, commonest])
+            lone[np.flatnonzero(lone)[which.reshape(-1) != commonest]] = False
         self.lone = lone
-        each = np.arange(count)
-        entry = each if self._forward else each + self.nodes - count
-        on = head[self.up] if len(head) else each
-        self.source, self.target = np.where(lone, on, each), np.where(lone, on, entry)
+        places = np.arange(count)
+        entry = places if self._forward else places + self.nodes - count
+        on = head[self.up] if len(head) else places
+        self.source, self.target = np.where(lone, on, places), np.where(lone, on, entry)
         self.inner = np.flatnonzero(
             ~(out & lone[np.where(out, tail, 0)]) & ~(into & lone[np.where(into, head, 0)])
         )
@@ -156,32 +156,32 @@ class Classes:
         goes up and one for what comes down, so that no route turns round there. ``_outer`` is the link, of those
         inside, that carries the same as a NIC's other one; -1 where there is none.
         """
-        net, given = self._net, self._links[self.inner]
-        tail, head, kind = self._tail, self._head, net.type[given].astype(np.int64)
-        self._outer = np.full(len(given), -1, dtype=np.int64)
+        net, inner_links = self._net, self._links[self.inner]
+        tail, head, kind = self._tail, self._head, net.type[inner_links].astype(np.int64)
+        self._outer = np.full(len(inner_links), -1, dtype=np.int64)
         kinds = np.full(self.nodes, -1, dtype=np.int64)
-        kinds[tail], kinds[head] = net.kinds[net.tail[given]], net.kinds[net.head[given]]
-        leaf = np.isin(kinds, [NODE_KINDS.index(one) for one in SCALE_OUT_KINDS])
+        kinds[tail], kinds[head] = net.kinds[net.tail[inner_links]], net.kinds[net.head[inner_links]]
+        leaf = np.isin(kinds, [NODE_KINDS.index(switch) for switch in SCALE_OUT_KINDS])
         nic = kinds == NODE_KINDS.index("nic")
         nic[self.source] = nic[self.target] = False
-        for end, other in ((tail, head), (head, tail)):
-            for on_leaf in (leaf[other], ~leaf[other]):
+        for end, far in ((tail, head), (head, tail)):
+            for on_leaf in (leaf[far], ~leaf[far]):
                 nic &= np.bincount(end[on_leaf], minlength=self.nodes) == 1
         if self._forward or not nic.any():
             return
 
-        def links_of(end: Ints, other: Ints, *, on_leaf: bool) -> Ints:
-            found = np.flatnonzero(nic[end] & (leaf[other] == on_leaf))
-            return found[np.argsort(end[found])]
+        def links_of(end: Ints, far: Ints, *, on_leaf: bool) -> Ints:
+            links = np.flatnonzero(nic[end] & (leaf[far] == on_leaf))
+            return links[np.argsort(end[links])]
 
         up, up_outer = links_of(head, tail, on_leaf=False), links_of(tail, head, on_leaf=True)
         down, down_outer = links_of(tail, head, on_leaf=False), links_of(head, tail, on_leaf=True)
         self._outer[up], self._outer[down] = up_outer, down_outer
-        users, first = np.zeros((2, len(up)), dtype=np.int64), self.nodes
+        users, node_count = np.zeros((2, len(up)), dtype=np.int64), self.nodes
         for _ in range(2):  # as if all users were twins, then by those that are
             tail, head = self._tail.copy(), self._head.copy()
             sides = ((up, up_outer, head[up_outer]), (down, down_outer, tail[down_outer]))
-            self.nodes = first
+            self.nodes = node_count
             for number, (inner, outer, leaves) in enumerate(sides):
                 facts = np.stack([leaves, kind[inner], kind[outer], users[number]])
                 merged = np.unique(facts, axis=1, return_inverse=True)[1].reshape(-1) + self.nodes
@@ -196,8 +196,8 @@ class Classes:
         """Merge twins to classes, and make the links between classes."""
         from scipy.sparse import csr_array
 
-        net, given = self._net, self._links[self.inner]
-        kind_of = net.type[given]
+        net, inner_links = self._net, self._links[self.inner]
+        kind_of = net.type[inner_links]
         weight = net.types.weight[kind_of]
         labels = np.arange(self.nodes)
         if not self._forward:
@@ -214,28 +214,28 @@ class Classes:
         self.count = len(size) + 2 * int(split.sum())
         a, b = labels[self._tail], labels[self._head]
         leaves, enters = np.flatnonzero(split[a]), np.flatnonzero(split[b])
-        each = np.concatenate([np.arange(len(a)), leaves, enters])
+        sources = np.concatenate([np.arange(len(a)), leaves, enters])
         tail = np.concatenate([a, self.exit[self._tail[leaves]], a[enters]])
         head = np.concatenate([b, b[leaves], self._entry[self._head[enters]]])
         none = np.full(len(a), -1, dtype=np.int64)
         member = np.concatenate([none, self._tail[leaves], self._head[enters]])
         kind = np.repeat([PLAIN, EXIT, ENTRY], [len(a), len(leaves), len(enters)])
-        key, first, link = np.unique(tail * self.count + head, return_index=True, return_inverse=True)
+        key, samples, link = np.unique(tail * self.count + head, return_index=True, return_inverse=True)
         self.tail, self.head = np.divmod(key, self.count)
-        self.weight = np.bincount(link, weight[each], len(key)) / size[a[each[first]]]
-        kinds = kind_of[each[first]]
+        self.weight = np.bincount(link, weight[sources], len(key)) / size[a[sources[samples]]]
+        kinds = kind_of[sources[samples]]
         self.latency_s, self.tier = net.types.latency_s[kinds], net.types.tier[kinds]
-        self.kind = kind[first]
+        self.kind = kind[samples]
         # links that share evenly what their class carries: a bundle
         self.bundles, bundle, often = np.unique(
             link * (self.nodes + 1) + member + 1, return_inverse=True, return_counts=True
         )
         shape = (len(self._links), len(often))
-        outer = self._outer[each]  # carries the same; what its class carries is of all
-        own, both = ~np.isin(each, self._outer), np.flatnonzero(outer >= 0)
-        taken = np.concatenate([np.flatnonzero(own), both])
-        part, on = 1 / often[bundle[taken]], np.concatenate([each[own], outer[both]])
-        self.spread = csr_array((part, (self.inner[on], bundle[taken])), shape=shape)
+        outer = self._outer[sources]  # carries the same; what its class carries is of all
+        unshared, shared = ~np.isin(sources, self._outer), np.flatnonzero(outer >= 0)
+        chosen = np.concatenate([np.flatnonzero(unshared), shared])
+        part, on = 1 / often[bundle[chosen]], np.concatenate([sources[unshared], outer[shared]])
+        self.spread = csr_array((part, (self.inner[on], bundle[chosen])), shape=shape)
         self.width = max(1, len(key))
         ones = np.ones(len(key), dtype=np.float32)
         self._joins = csr_array((ones, (self.tail, self.head)), shape=(self.count, self.count))
@@ -269,10 +269,10 @@ class Classes:
 
     def ways(self, targets: Ints) -> Ways:
         """Return the routes to some targets."""
-        some, back = np.unique(targets, return_inverse=True)
-        hops = np.full((self.count, len(some)), -1, dtype=np.int16)
+        distinct, back = np.unique(targets, return_inverse=True)
+        hops = np.full((self.count, len(distinct)), -1, dtype=np.int16)
         level = np.zeros(hops.shape, dtype=np.float32)
-        level[some, np.arange(len(some))] = 1.0
+        level[distinct, np.arange(len(distinct))] = 1.0
         hop = 0
         while level.any():
             hops[level > 0] = hop
@@ -282,16 +282,16 @@ class Classes:
                 break
             level = ((self._joins @ level > 0) & far).astype(np.float32)
         hops, columns = hops[:, back], len(targets)
-        short = np.where(hops < 0, _FAR, hops).astype(np.int8 if hop < -_FAR else np.int16)
+        short = np.where(hops < 0, _NO_ROUTE, hops).astype(np.int8 if hop < -_NO_ROUTE else np.int16)
         # the flat index, for numpy finds it much faster than two
-        found = np.flatnonzero(np.take(short, self.tail, axis=0) - np.take(short, self.head, axis=0) == 1)
-        link = found // columns
-        column = found - link * columns
+        steps = np.flatnonzero(np.take(short, self.tail, axis=0) - np.take(short, self.head, axis=0) == 1)
+        link = steps // columns
+        column = steps - link * columns
         far = short.reshape(-1)[self.tail[link] * columns + column]
-        few = [np.flatnonzero(far == level) for level in range(hop if hop <= _FEW_HOPS else 0)]
-        order = np.concatenate(few) if few else np.argsort(far, kind="stable")
+        shallow = [np.flatnonzero(far == level) for level in range(hop if hop <= _MAX_BUCKETS else 0)]
+        order = np.concatenate(shallow) if shallow else np.argsort(far, kind="stable")
         link, column, far = link[order], column[order], far[order]
-        self.width = max(1, len(self.tail) // _SPARSE, 2 * len(link) // columns)
+        self.width = max(1, len(self.tail) // _LINKS_PER_STEP, 2 * len(link) // columns)
         tail, head = (ends[link] * columns + column for ends in (self.tail, self.head))
         weight = self.weight[link]
         share = weight / np.bincount(tail, weight, hops.size)[tail]
@@ -318,21 +318,21 @@ def local_ends(network: Network, gpus: Ints, links: Ints) -> tuple[Ints, Ints, i
     ends = np.zeros(len(network.names), dtype=bool)
     ends[tail] = ends[head] = True
     ends[gpus] = False
-    others = np.flatnonzero(ends)
+    nodes = np.flatnonzero(ends)
     local = np.full(len(network.names), -1, dtype=np.int64)
-    local[gpus], local[others] = np.arange(len(gpus)), len(gpus) + np.arange(len(others))
-    return local[tail], local[head], len(gpus) + len(others)
+    local[gpus], local[nodes] = np.arange(len(gpus)), len(gpus) + np.arange(len(nodes))
+    return local[tail], local[head], len(gpus) + len(nodes)
 
 
 def twins(tail: Ints, head: Ints, kind: Ints, nodes: int) -> Ints:
     """Return the class of each node: those with the same neighbours, both ways, by links of the same ``kind``."""
-    ends, others = np.concatenate([tail, head]), np.concatenate([head, tail])
+    ends, neighbours = np.concatenate([tail, head]), np.concatenate([head, tail])
     way = np.repeat([0, 1], len(tail))
-    order = np.lexsort((others, way, ends))
-    rows = np.column_stack([way, others, np.concatenate([kind, kind])])[order]
-    first = np.searchsorted(ends[order], np.arange(nodes + 1)).tolist()
-    seen: dict[bytes, int] = {}
-    known = [seen.setdefault(rows[a:b].tobytes(), len(seen)) for a, b in pairwise(first)]
+    order = np.lexsort((neighbours, way, ends))
+    rows = np.column_stack([way, neighbours, np.concatenate([kind, kind])])[order]
+    starts = np.searchsorted(ends[order], np.arange(nodes + 1)).tolist()
+    numbers: dict[bytes, int] = {}
+    known = [numbers.setdefault(rows[a:b].tobytes(), len(numbers)) for a, b in pairwise(starts)]
     return np.array(known, dtype=np.int64)
 
 
@@ -343,8 +343,8 @@ def _apart(labels: Ints, bears: Bools, tail: Ints, head: Ints) -> tuple[Ints, In
         size = np.bincount(labels)
         split = (np.bincount(labels, bears) > 0) & (size > 1)
         a, b = labels[tail], labels[head]
-        both = split[a] & split[b]
-        smaller = np.where((size[a] < size[b]) | ((size[a] == size[b]) & (a < b)), a, b)[both]
+        adjacent = split[a] & split[b]
+        smaller = np.where((size[a] < size[b]) | ((size[a] == size[b]) & (a < b)), a, b)[adjacent]
         undone = np.isin(labels, smaller)
         labels = np.where(undone, len(labels) + np.arange(len(labels)), labels)
     return np.unique(labels, return_inverse=True)[1], size, split

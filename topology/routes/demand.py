@@ -34,11 +34,11 @@ def ones_at(rows: Ints, columns: Ints, shape: tuple[int, int]) -> Any:
     return table(rows, columns, np.ones(len(rows)), shape)
 
 
-def runs(first: Ints, count: Ints) -> tuple[Ints, Ints]:
-    """Return the numbers of runs that begin at ``first`` and have ``count`` each, and which run each is of."""
+def runs(starts: Ints, count: Ints) -> tuple[Ints, Ints]:
+    """Return the numbers of runs that begin at ``starts`` and have ``count`` each, and which run each is of."""
     which = np.repeat(np.arange(len(count)), count)
-    before = np.cumsum(count) - count
-    return first[which] + np.arange(len(which)) - before[which], which
+    offset = np.cumsum(count) - count
+    return starts[which] + np.arange(len(which)) - offset[which], which
 
 
 class Pairs(NamedTuple):
@@ -98,8 +98,8 @@ class Demand:
         from scipy.sparse import eye_array
 
         senders, receivers = self.senders @ sources, self.receivers @ targets
-        each = np.diff(senders.indptr) @ np.diff(receivers.indptr)
-        if each <= 2 * (senders.nnz + receivers.nnz):  # pairs, rather than groups: added up now
+        products = np.diff(senders.indptr) @ np.diff(receivers.indptr)
+        if products <= 2 * (senders.nnz + receivers.nnz):  # pairs, rather than groups: added up now
             rows = senders.shape[1]
             senders, receivers = eye_array(rows, format="csr"), (senders.T @ receivers).tocsr()
         return replace(self, senders=senders, receivers=receivers)
@@ -117,20 +117,20 @@ class Demand:
 
     def between(self) -> Any:
         """Return the bytes of each pair with any, a sparse matrix."""
-        found = (self.senders.T @ self.receivers).tocoo()
-        found.data = np.where(self.amount * found.data > self.least, self.amount * found.data, 0.0)
-        return found
+        cells = (self.senders.T @ self.receivers).tocoo()
+        cells.data = np.where(self.amount * cells.data > self.least, self.amount * cells.data, 0.0)
+        return cells
 
     def pairs(self) -> Pairs:
         """Return every pair with bytes."""
         cells = self.between()
-        some = cells.data > 0
-        return Pairs(cells.row[some].astype(np.int64), cells.col[some].astype(np.int64), cells.data[some])
+        used = cells.data > 0
+        return Pairs(cells.row[used].astype(np.int64), cells.col[used].astype(np.int64), cells.data[used])
 
     def within(self) -> Floats:
         """Return the bytes from each to itself."""
-        found = self.amount * np.asarray(self.senders.multiply(self.receivers).sum(axis=0)).reshape(-1)
-        return np.where(found > self.least, found, 0.0)
+        amounts = self.amount * np.asarray(self.senders.multiply(self.receivers).sum(axis=0)).reshape(-1)
+        return np.where(amounts > self.least, amounts, 0.0)
 
     @property
     def sent(self) -> Floats:
@@ -194,13 +194,13 @@ def alike_within(groups: Ints, alike: Alike) -> Demand:
     gpus = len(groups)
     names, group = np.unique(groups, return_inverse=True)
     sends, hears = np.flatnonzero(alike.senders), np.flatnonzero(alike.weights)
-    both = np.flatnonzero(alike.senders & (alike.weights > 0))
-    each = np.arange(len(both))
+    selves = np.flatnonzero(alike.senders & (alike.weights > 0))
+    rows = np.arange(len(selves))
     together = ones_at(group[sends], sends, (len(names), gpus))
     heard = table(group[hears], hears, alike.weights[hears], (len(names), gpus))
-    own = ones_at(each, both, (len(both), gpus))
-    back = table(each, both, alike.weights[both], (len(both), gpus))
-    senders, receivers = vstack([together, -own], "csr"), vstack([heard, back], "csr")
+    itself = ones_at(rows, selves, (len(selves), gpus))
+    back = table(rows, selves, alike.weights[selves], (len(selves), gpus))
+    senders, receivers = vstack([together, -itself], "csr"), vstack([heard, back], "csr")
     return Demand(senders, receivers, alike.amount, 0.0, alike.least)
 
 

@@ -53,34 +53,34 @@ class DimensionOrder:
         """Return the link from each site to the one after (``turn`` -1) or before along dimension ``k``."""
         peer = np.roll(grid, turn, axis=k)
         link = self._net.link_between(np.maximum(grid, 0), np.maximum(peer, 0))
-        own = np.full(self._net.links + 1, -1, dtype=np.int64)
-        own[self._links[0]] = np.arange(self._links.shape[1])
-        there = (grid >= 0) & (peer >= 0) & (self.shape[k] > 1)
+        number = np.full(self._net.links + 1, -1, dtype=np.int64)
+        number[self._links[0]] = np.arange(self._links.shape[1])
+        exists = (grid >= 0) & (peer >= 0) & (self.shape[k] > 1)
         if not self.wrap[k]:
             place = np.indices(self.shape)[k]
-            there &= place != (self.shape[k] - 1 if turn == -1 else 0)
-        return np.asarray(np.where(there, own[link], -1).reshape(-1))
+            exists &= place != (self.shape[k] - 1 if turn == -1 else 0)
+        return np.asarray(np.where(exists, number[link], -1).reshape(-1))
 
     def route(self, pairs: Pairs, alike: Alike) -> Routed:
         """Route some pairs, and what GPUs that send alike send to the others of their grid."""
-        found = nothing_routed(self._net)
+        routed = nothing_routed(self._net)
         moves = self._pair_moves(pairs)
         sent, heard = self._grid(alike.senders), self._grid(alike.weights)
         if sent.any() and heard.any():
-            more = self._alike_moves(sent, heard)
-            moves = [a + alike.amount * b for a, b in zip(moves, more, strict=True)]
-            found.longest_s = self._alike_s(sent, heard)
+            alike_moves = self._alike_moves(sent, heard)
+            moves = [a + alike.amount * b for a, b in zip(moves, alike_moves, strict=True)]
+            routed.longest_s = self._alike_s(sent, heard)
         load = np.zeros((self._copies, self._links.shape[1]))
         for k, moved in enumerate(moves):
             for forward, way in zip((True, False), self._ways, strict=True):
-                there = np.flatnonzero(way[k] >= 0)
-                load[:, way[k][there]] += self._along(moved, k, forward=forward)[:, there]
-        found.load_bytes[self._links] = load
-        found.longest_s = max(
-            found.longest_s, float(self._hops_s(pairs.sources, pairs.targets).max(initial=0.0))
+                sites = np.flatnonzero(way[k] >= 0)
+                load[:, way[k][sites]] += self._along(moved, k, forward=forward)[:, sites]
+        routed.load_bytes[self._links] = load
+        routed.longest_s = max(
+            routed.longest_s, float(self._hops_s(pairs.sources, pairs.targets).max(initial=0.0))
         )
-        found.tier_bytes = self._tier_bytes(pairs, sent, alike.amount * heard)
-        return found
+        routed.tier_bytes = self._tier_bytes(pairs, sent, alike.amount * heard)
+        return routed
 
     def seconds(self, sources: Ints, targets: Ints) -> Floats:
         """Return the latency of the route of each pair, -inf where a link of it is missing."""
@@ -92,19 +92,19 @@ class DimensionOrder:
 
     def taken(self, sources: Ints, targets: Ints) -> Taken:
         """Return the links of each pair, and the part of its bytes that takes each."""
-        found = [Taken.none()]
+        parts = [Taken.none()]
         copy = self._copy[sources]
         for k, start, place in self._turns(sources, targets):
             stride = int(np.prod(self.shape[k + 1 :]))
-            own = start // stride % self.shape[k]
+            origin = start // stride % self.shape[k]
             for forward, way in zip((True, False), self._ways, strict=True):
-                part = self._part(k, forward=forward)[own, place]
-                ahead = (place - own if forward else own - place) % self.shape[k]
-                step, pair = runs(np.zeros_like(own), np.where(part > 0, ahead, 0))
-                at = (own[pair] + (step if forward else -step)) % self.shape[k]
-                link = way[k][start[pair] + (at - own[pair]) * stride]
-                found.append(Taken(self._links[copy[pair], link], pair, part[pair]))
-        return Taken.joined(found)
+                part = self._part(k, forward=forward)[origin, place]
+                ahead = (place - origin if forward else origin - place) % self.shape[k]
+                step, pair = runs(np.zeros_like(origin), np.where(part > 0, ahead, 0))
+                at = (origin[pair] + (step if forward else -step)) % self.shape[k]
+                link = way[k][start[pair] + (at - origin[pair]) * stride]
+                parts.append(Taken(self._links[copy[pair], link], pair, part[pair]))
+        return Taken.joined(parts)
 
     @cached_property
     def joins_all(self) -> bool:
@@ -125,10 +125,10 @@ class DimensionOrder:
 
     def _turns(self, sources: Ints, targets: Ints) -> Iterator[tuple[int, Ints, Ints]]:
         """Yield for each dimension the site where a pair begins to move along it, and its place at the end."""
-        here, there = self._coordinates(sources), self._coordinates(targets)
+        source, target = self._coordinates(sources), self._coordinates(targets)
         for k in range(len(self.shape)):
-            at = np.concatenate([there[:k], here[k:]])
-            yield k, np.ravel_multi_index(tuple(at), self.shape), there[k]
+            at = np.concatenate([target[:k], source[k:]])
+            yield k, np.ravel_multi_index(tuple(at), self.shape), target[k]
 
     def _pair_moves(self, pairs: Pairs) -> list[Floats]:
         """Return for each dimension ``[copies, sites, places]`` bytes that move from a site along it to a place."""
@@ -183,16 +183,16 @@ class DimensionOrder:
         way = ahead if forward else -ahead
         if not self.wrap[k]:
             return (way > 0).astype(float)
-        there, back = way % self.shape[k], -way % self.shape[k]
-        return np.where(there == 0, 0.0, np.where(there < back, 1.0, np.where(there == back, 0.5, 0.0)))
+        forth, back = way % self.shape[k], -way % self.shape[k]
+        return np.where(forth == 0, 0.0, np.where(forth < back, 1.0, np.where(forth == back, 0.5, 0.0)))
 
     def _along(self, moved: Floats, k: int, *, forward: bool) -> Floats:
         """Return ``[copies, sites]`` bytes that leave each along ``k``, of ``[copies, sites, places]`` to places."""
         size = self.shape[k]
         lines = np.moveaxis(moved.reshape(self._copies, *self.shape, size), k + 1, -2)  # [..., from, to]
         moving = lines * self._part(k, forward=forward)
-        first, last = np.arange(size)[:, None], np.arange(size)[None, :]
-        wraps = last < first if forward else last > first
+        origin, target = np.arange(size)[:, None], np.arange(size)[None, :]
+        wraps = target < origin if forward else target > origin
         change = moving.sum(axis=-1) - moving.sum(axis=-2)
         change = change if forward else change[..., ::-1]
         carried = np.cumsum(change, axis=-1)
@@ -205,30 +205,31 @@ class DimensionOrder:
         """Return ``[sites, places]`` whether the way from a site along ``k`` to a place meets a missing link."""
         size = self.shape[k]
         cut = np.zeros((self.size, size), dtype=bool)
-        own = np.unravel_index(np.arange(self.size), self.shape)[k]
+        origin = np.unravel_index(np.arange(self.size), self.shape)[k]
         for forward, way in zip((True, False), self._ways, strict=True):
             missing = np.moveaxis((way[k] < 0).reshape(self.shape), k, 0)
             met = np.zeros_like(missing)
             used = self._part(k, forward=forward) > 0
             for hop in range(1, size):
                 met = met | np.roll(missing, (1 - hop) if forward else (hop - 1), axis=0)
-                place = (own + (hop if forward else -hop)) % size
-                goes = used[own, place]
+                place = (origin + (hop if forward else -hop)) % size
+                goes = used[origin, place]
                 cut[np.flatnonzero(goes), place[goes]] |= np.moveaxis(met, 0, k).reshape(-1)[goes]
         return cut
 
     def _tier_bytes(self, pairs: Pairs, sent: Floats, heard: Floats) -> Floats:
         """Return the bytes that move in any dimension of each tier."""
-        found, tier = np.zeros(len(self._net.tiers)), self._net.types.tier[self._net.type[self._links[0]]]
+        tier_bytes = np.zeros(len(self._net.tiers))
+        tier = self._net.types.tier[self._net.type[self._links[0]]]
         rows = [np.unique(tier[row[row >= 0]]) for row in self._ways[0]]
-        here, there = self._coordinates(pairs.sources), self._coordinates(pairs.targets)
-        every = tuple(range(1, sent.ndim))
-        each = float((sent.sum(axis=every) * heard.sum(axis=every)).sum())
-        for one in np.unique(np.concatenate(rows)) if rows else []:
-            mine = [k for k, row in enumerate(rows) if one in row]
-            moves = (here[mine] != there[mine]).any(axis=0)
-            found[one] = pairs.amounts[moves].sum()
+        source, target = self._coordinates(pairs.sources), self._coordinates(pairs.targets)
+        axes = tuple(range(1, sent.ndim))
+        total = float((sent.sum(axis=axes) * heard.sum(axis=axes)).sum())
+        for number in np.unique(np.concatenate(rows)) if rows else []:
+            dimensions = [k for k, row in enumerate(rows) if number in row]
+            moves = (source[dimensions] != target[dimensions]).any(axis=0)
+            tier_bytes[number] = pairs.amounts[moves].sum()
             # all pairs, less those that agree in every dimension of this tier
-            others = tuple(k + 1 for k in range(len(rows)) if k not in mine)
-            found[one] += each - float((sent.sum(axis=others) * heard.sum(axis=others)).sum())
-        return found
+            rest_axes = tuple(k + 1 for k in range(len(rows)) if k not in dimensions)
+            tier_bytes[number] += total - float((sent.sum(axis=rest_axes) * heard.sum(axis=rest_axes)).sum())
+        return tier_bytes

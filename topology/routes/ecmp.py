@@ -21,7 +21,7 @@ from topology.routes.classes import ENTRY, EXIT, PLAIN, Classes, Ways, added
 from topology.routes.demand import Demand, members, runs
 from topology.routes.network import Bools, Floats, Ints, Network
 
-_CELLS = 2_000_000  # numbers in the largest arrays that are made at once
+_MAX_CELLS = 2_000_000  # numbers in the largest arrays that are made at once
 
 
 @dataclass
@@ -59,9 +59,9 @@ class Taken(NamedTuple):
         return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
     @classmethod
-    def joined(cls, found: Sequence[Taken]) -> Taken:
+    def joined(cls, parts: Sequence[Taken]) -> Taken:
         """Return all of some; a link and a pair may come several times."""
-        link, pair, part = (np.concatenate(column) for column in zip(cls.none(), *found, strict=True))
+        link, pair, part = (np.concatenate(column) for column in zip(cls.none(), *parts, strict=True))
         return cls(link, pair, part)
 
     def of(self, numbers: Ints) -> Taken:
@@ -129,38 +129,40 @@ class Ecmp:
         used = np.flatnonzero(np.bincount(self._c.target_class, heard, len(self._c.receivers)))
         while len(used):
             members = int(self._c.members[used[0]])
-            count = _CELLS // max(self._c.width, self._c.count * members * len(self._places))
-            last = min(max(1, count), int(np.argmin(np.append(self._c.members[used] == members, False))))
-            yield used[:last]
-            used = used[last:]
+            count = _MAX_CELLS // max(self._c.width, self._c.count * members * len(self._places))
+            end = min(max(1, count), int(np.argmin(np.append(self._c.members[used] == members, False))))
+            yield used[:end]
+            used = used[end:]
 
     def route(self, demands: Sequence[Demand], where: str) -> Routed:
         """Route the sum of some demands between the GPUs."""
-        copies, found = len(self._places), nothing_routed(self._net)
+        copies, routed = len(self._places), nothing_routed(self._net)
         none = np.zeros(self._net.gpus)
-        sent = sum((one.sent for one in demands), none)[self._places]
-        received = sum((one.received for one in demands), none)[self._places]
-        sums = [self._sums(one) for one in demands]
+        sent = sum((demand.sent for demand in demands), none)[self._places]
+        received = sum((demand.received for demand in demands), none)[self._places]
+        sums = [self._sums(demand) for demand in demands]
         bundles, plain = np.zeros((len(self._c.bundles), copies)), np.zeros((len(self._c.tail), copies))
-        for one in sums:
-            if one.near.any():
-                found.longest_s = max(found.longest_s, one.demand.seconds + 2 * self._c.own_s)
-                found.tier_bytes[self._c.own_tier] += one.near.sum()
+        for class_sums in sums:
+            if class_sums.near.any():
+                routed.longest_s = max(routed.longest_s, class_sums.demand.seconds + 2 * self._c.own_s)
+                routed.tier_bytes[self._c.own_tier] += class_sums.near.sum()
         for classes in self._chunks(np.asarray(received.any(axis=0))):
             ways = self._c.ways(self._c.receivers[classes])
             longest = ways.longest(self._c.latency_s)[self._c.senders]
             longest += self._c.own_s * (self._c.lone_from[:, None] * 1.0 + self._c.lone_to[classes])
             shape = (len(self._c.senders), len(classes), int(self._c.members[classes[0]]), copies)
             bytes_to: Floats = np.zeros(shape)
-            for one in sums:
-                part = self._to_nodes(one, self._c.members_of(classes).reshape(-1)).reshape(shape)
+            for class_sums in sums:
+                part = self._to_nodes(class_sums, self._c.members_of(classes).reshape(-1)).reshape(shape)
                 used = (part > 0).any(axis=(2, 3))
                 if (missing := used & (ways.hops[self._c.senders] < 0)).any():
-                    raise self._unreachable(one.demand, missing, classes, where)
-                found.longest_s = max(found.longest_s, one.demand.seconds + longest[used].max(initial=0.0))
+                    raise self._unreachable(class_sums.demand, missing, classes, where)
+                routed.longest_s = max(
+                    routed.longest_s, class_sums.demand.seconds + longest[used].max(initial=0.0)
+                )
                 bytes_to += part
             if bytes_to.any():
-                self._add_tiers(found, ways, bytes_to.sum(axis=(2, 3)), classes)
+                self._add_tiers(routed, ways, bytes_to.sum(axis=(2, 3)), classes)
                 self._add_loads(bundles, plain, ways, bytes_to, classes)
                 self._add_exits(bundles, ways, sums, classes)
         shared = np.flatnonzero(self._c.kind == PLAIN)
@@ -168,9 +170,9 @@ class Ecmp:
         loads = (self._c.spread @ bundles).T
         lone = np.flatnonzero(self._c.lone)
         loads[:, self._c.up[lone]], loads[:, self._c.down[lone]] = sent[:, lone], received[:, lone]
-        for links, whole in self._planes:
-            found.load_bytes[links] = whole * loads
-        return found
+        for links, share in self._planes:
+            routed.load_bytes[links] = share * loads
+        return routed
 
     def refuse(self, demands: Sequence[Demand], where: str) -> None:
         """Reject bytes of demands that no route can be found for."""
@@ -193,18 +195,15 @@ class Ecmp:
         row = self._c.sender_row
 
         def of(local: Ints, size: int) -> Any:
-            return members(self._labels(local, size), len(self._places) * size)
+            local_class = local[self._place]  # of each GPU of the cluster, -1 for those of no copy
+            known = (self._copy >= 0) & (local_class >= 0)
+            return members(np.where(known, self._copy * size + local_class, -1), len(self._places) * size)
 
         senders, nodes, rows = len(self._c.senders), len(self._c.to_node), int(row.max(initial=-1)) + 1
         ranks = of(self._c.target_rank, nodes)
         hung = of(np.where(self._c.lone, self._c.target_rank, -1), nodes)
         receivers = of(self._c.target_class, len(self._c.receivers))
         return (of(self._c.source_class, senders), ranks), (of(row[self._c.source], rows), receivers), hung
-
-    def _labels(self, local: Ints, size: int) -> Ints:
-        """Return the class of each GPU of the cluster among those of all copies, -1 for others."""
-        found = local[self._place]
-        return np.where((self._copy >= 0) & (found >= 0), self._copy * size + found, -1)
 
     def _to_nodes(self, sums: _Sums, ranks: Ints) -> Floats:
         """Return the bytes ``[sending classes, nodes, copies]`` to some of the nodes that receive."""
@@ -224,20 +223,20 @@ class Ecmp:
     def _cells(self, demand: Demand, rows: int, chosen: Ints, columns: int) -> Floats:
         """Return ``[rows, columns chosen, copies]`` sums."""
         copies = len(self._places)
-        every = (np.arange(copies)[:, None] * columns + chosen).reshape(-1)
-        found = replace(demand, receivers=demand.receivers[:, every]).between()
+        receivers = (np.arange(copies)[:, None] * columns + chosen).reshape(-1)
+        amounts = replace(demand, receivers=demand.receivers[:, receivers]).between()
         cells = np.zeros((rows, len(chosen), copies))
-        cells[found.row % rows, found.col % len(chosen), found.row // rows] = found.data
+        cells[amounts.row % rows, amounts.col % len(chosen), amounts.row // rows] = amounts.data
         return cells
 
-    def _add_tiers(self, found: Routed, ways: Ways, bytes_to: Floats, classes: Ints) -> None:
+    def _add_tiers(self, routed: Routed, ways: Ways, bytes_to: Floats, classes: Ints) -> None:
         """Add the bytes ``[senders, columns]`` that cross each tier."""
         for tier in {*self._c.tier.tolist(), self._c.own_tier} - {-1}:
             inside = self._c.tier == tier
             part = ways.crossing(inside)[self._c.senders] if inside.any() else np.zeros_like(bytes_to)
             if tier == self._c.own_tier:
                 part[self._c.lone_from[:, None] | self._c.lone_to[classes]] = 1.0
-            found.tier_bytes[tier] += float((bytes_to * part).sum())
+            routed.tier_bytes[tier] += float((bytes_to * part).sum())
 
     def _add_loads(self, bundles: Floats, plain: Floats, ways: Ways, bytes_to: Floats, classes: Ints) -> None:
         """Add what takes each link between classes, of one that hears for each of its members."""
@@ -246,12 +245,12 @@ class Ecmp:
         flow[self._c.senders] = bytes_to.reshape(len(self._c.senders), columns, -1)
         several = bool((self._c.kind == ENTRY).any())
         for step, moved in ways.push(flow.reshape(-1, members * copies)):
-            link, each = ways.link[step], moved.reshape(-1, members, copies)
-            plain += added(link, each.sum(axis=1), len(plain))
+            link, by_member = ways.link[step], moved.reshape(-1, members, copies)
+            plain += added(link, by_member.sum(axis=1), len(plain))
             if several:
                 ends = np.flatnonzero(self._c.kind[link] == ENTRY)
                 node = self._c.to_node[self._c.members_of(classes)[ways.column[step][ends]]]
-                bundles[self._c.bundle_of(link[ends, None], node)] = each[ends]
+                bundles[self._c.bundle_of(link[ends, None], node)] = by_member[ends]
 
     def _add_exits(self, bundles: Floats, ways: Ways, sums: Sequence[_Sums], classes: Ints) -> None:
         """Add what each member of a class sends on each of its links."""
@@ -262,18 +261,18 @@ class Ecmp:
         begins = np.flatnonzero(self._c.kind[ways.link] == EXIT)
         part = np.zeros((len(self._c.tail), ways.columns))
         part[ways.link[begins], ways.column[begins]] = ways.share[begins]
-        to_classes = np.sum([self._to_classes(one, classes) for one in sums], axis=0)
-        rows = max(1, _CELLS // to_classes[0].size)
-        for some in np.split(leave, np.arange(rows, len(leave), rows)):
-            own = to_classes[self._c.sender_row[member[some] - 1]]
-            bundles[some] += np.einsum("ijg,ij->ig", own, part[link[some]])
+        to_classes = np.sum([self._to_classes(demand_sums, classes) for demand_sums in sums], axis=0)
+        rows = max(1, _MAX_CELLS // to_classes[0].size)
+        for block in np.split(leave, np.arange(rows, len(leave), rows)):
+            amounts = to_classes[self._c.sender_row[member[block] - 1]]
+            bundles[block] += np.einsum("ijg,ij->ig", amounts, part[link[block]])
 
     def _unreachable(self, demand: Demand, missing: Bools, classes: Ints, where: str) -> InputError:
         """Return the error that names a pair with bytes and no route."""
         a, x = np.argwhere(missing)[0]
-        given = self._copy >= 0
-        sources = np.flatnonzero(given & (self._c.source_class[self._place] == a))
-        targets = np.flatnonzero(given & (self._c.target_class[self._place] == classes[x]))
+        routed = self._copy >= 0
+        sources = np.flatnonzero(routed & (self._c.source_class[self._place] == a))
+        targets = np.flatnonzero(routed & (self._c.target_class[self._place] == classes[x]))
         pairs = (demand.senders[:, sources].T @ demand.receivers[:, targets]).tocoo()
         pair = int(np.argmax(demand.amount * pairs.data > demand.least))
         ends = (sources[pairs.row[pair]], targets[pairs.col[pair]])
@@ -304,14 +303,15 @@ class Ecmp:
     @cached_property
     def joins_all(self) -> bool:
         """Whether every GPU of a copy reaches every other one."""
-        own, target = self._c.source_class, self._c.target_class
-        lonely = (np.bincount(own)[own] == 1) & (np.bincount(target)[target] == 1)  # in a class of its own
-        step = max(1, _CELLS // max(1, len(self._c.tail)))
-        for first in range(0, len(self._c.receivers), step):
-            bad = self._c.ways(self._c.receivers[first : first + step]).hops[self._c.senders] < 0
-            mine = lonely & (target >= first) & (target < first + step)
-            bad[own[mine], target[mine] - first] = False
-            if bad.any():
+        source, target = self._c.source_class, self._c.target_class
+        # in a class of its own
+        lonely = (np.bincount(source)[source] == 1) & (np.bincount(target)[target] == 1)
+        step = max(1, _MAX_CELLS // max(1, len(self._c.tail)))
+        for start in range(0, len(self._c.receivers), step):
+            missing = self._c.ways(self._c.receivers[start : start + step]).hops[self._c.senders] < 0
+            in_block = lonely & (target >= start) & (target < start + step)
+            missing[source[in_block], target[in_block] - start] = False
+            if missing.any():
                 return False
         return True
 
@@ -319,23 +319,23 @@ class Ecmp:
         """Return the latency of the longest route of each pair of GPUs of one copy, -inf where there is none."""
         i, j = self._place[sources], self._place[targets]
         a, x = self._c.senders[self._c.source_class[i]], self._c.receivers[self._c.target_class[j]]
-        found = np.full(len(i), -np.inf)
+        seconds = np.full(len(i), -np.inf)
         ends, column = np.unique(x, return_inverse=True)
-        step = max(1, _CELLS // max(1, len(self._c.tail)))
-        for first in range(0, len(ends), step):
-            longest = self._c.ways(ends[first : first + step]).longest(self._c.latency_s)
-            mine = np.flatnonzero((column >= first) & (column < first + step))
-            found[mine] = longest[a[mine], column[mine] - first]
-        found[self._c.source[i] == self._c.target[j]] = 0.0
-        found += self._c.own_s * (self._c.lone[i] * 1.0 + self._c.lone[j])
-        return found
+        step = max(1, _MAX_CELLS // max(1, len(self._c.tail)))
+        for start in range(0, len(ends), step):
+            longest = self._c.ways(ends[start : start + step]).longest(self._c.latency_s)
+            in_block = np.flatnonzero((column >= start) & (column < start + step))
+            seconds[in_block] = longest[a[in_block], column[in_block] - start]
+        seconds[self._c.source[i] == self._c.target[j]] = 0.0
+        seconds += self._c.own_s * (self._c.lone[i] * 1.0 + self._c.lone[j])
+        return seconds
 
     def taken(self, sources: Ints, targets: Ints) -> Taken:
         """Return the links of each pair of GPUs of one copy, and the part of its bytes that takes each."""
         i, j = self._place[sources], self._place[targets]
-        each, away = np.arange(len(i)), np.flatnonzero(self._c.source[i] != self._c.target[j])
-        hung, hangs = each[self._c.lone[i]], each[self._c.lone[j]]
-        found = [
+        places, away = np.arange(len(i)), np.flatnonzero(self._c.source[i] != self._c.target[j])
+        hung, hangs = places[self._c.lone[i]], places[self._c.lone[j]]
+        parts = [
             Taken(self._c.up[i[hung]], hung, np.ones(len(hung))),
             Taken(self._c.down[j[hangs]], hangs, np.ones(len(hangs))),
         ]
@@ -343,22 +343,24 @@ class Ecmp:
         classes, kind = np.unique(a[away] * self._c.count + x[away], return_inverse=True)
         order = np.argsort(kind, kind="stable")
         kind, away = kind[order], away[order]
-        step = max(1, _CELLS // max(1, len(self._c.tail), self._c.count))
-        for first in range(0, len(classes), step):
-            between = self._between_classes(classes[first : first + step])
-            begin, end = np.searchsorted(kind, [first, first + step])
-            some, which = away[begin:end], kind[begin:end] - first
+        step = max(1, _MAX_CELLS // max(1, len(self._c.tail), self._c.count))
+        for start in range(0, len(classes), step):
+            between = self._between_classes(classes[start : start + step])
+            begin, end = np.searchsorted(kind, [start, start + step])
+            block, which = away[begin:end], kind[begin:end] - start
             bounds = np.searchsorted(between.pair, np.arange(step + 1))
             at, pair = runs(bounds[which], np.diff(bounds)[which])
-            pair, link, part = some[pair], between.link[at], between.part[at]
+            pair, link, part = block[pair], between.link[at], between.part[at]
             member = np.stack([np.full_like(pair, -1), self._c.source[i[pair]], self._c.target[j[pair]]])
             bundle = self._c.bundle_of(link, member[self._c.kind[link], np.arange(len(pair))])
             at, entry = runs(self._c.by_bundle.indptr[bundle], np.diff(self._c.by_bundle.indptr)[bundle])
             spread = self._c.by_bundle.data[at] * part[entry]
-            found.append(Taken(self._c.by_bundle.indices[at], pair[entry], spread))
-        link, pair, part = Taken.joined(found)
+            parts.append(Taken(self._c.by_bundle.indices[at], pair[entry], spread))
+        link, pair, part = Taken.joined(parts)
         copy = self._copy[sources[pair]]
-        return Taken.joined([Taken(links[copy, link], pair, whole * part) for links, whole in self._planes])
+        return Taken.joined(
+            [Taken(links[copy, link], pair, plane_part * part) for links, plane_part in self._planes]
+        )
 
     def _between_classes(self, classes: Ints) -> Taken:
         """Return the links between classes that pairs of classes (nodes ``a * count + x``) take, by pair."""

@@ -38,20 +38,20 @@ MOST_ROUTES = 400_000
 """Routes of pairs beyond which a pair is one flow."""
 STEP = 0.005
 """Maximum step between flow completions, as a share of the busiest link's time."""
-_LAST_STEP = 1e-4  # of the busiest link's time: how exactly the last end is known
-_SAME = 1e-9  # relative difference of amounts that rounding may leave
+_MIN_STEP = 1e-4  # of the busiest link's time: how exactly the last end is known
+_ROUNDING = 1e-9  # relative difference of amounts that rounding may leave
 _DIGITS = 10  # of sums that tell classes apart
-_LEVEL = 1e-4  # relative difference of fair shares that are filled at once
-_ROUNDS = 50  # of filling, before shares that differ more are filled at once
-_MOST_PAIRS = 4_000_000  # beyond, the routes of all pairs do not fit in memory
-_MOST_ALIKE = 40_000_000  # pairs of senders that are alike, which make fewer classes
+_SHARE_TOLERANCE = 1e-4  # relative difference of fair shares that are filled at once
+_EXACT_ROUNDS = 50  # of filling, before shares that differ more are filled at once
+_MAX_PAIRS = 4_000_000  # beyond, the routes of all pairs do not fit in memory
+_MAX_ALIKE_PAIRS = 40_000_000  # pairs of senders that are alike, which make fewer classes
 _BLOCK_PAIRS = 250_000
-_MANY = 5_000_000  # links times senders beyond which links in proportion are left out first
-_NONE = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
+_MAX_UNFOLDED = 5_000_000  # links times senders beyond which links in proportion are left out first
+_EMPTY = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
 _ROUTED_PAIRS = 4_000  # whose links are written out at once: up to some hundred each
 _UNIFORM_BLOCK = 4_000  # pairs of an all-to-all at once
-_FEW_GPUS = 33  # whose pairs are as quick as their symmetry
-_CLOSE = 1e-6  # relative difference of bytes
+_MIN_SYMMETRY_GPUS = 33  # whose pairs are as quick as their symmetry
+_BYTES_TOLERANCE = 1e-6  # relative difference of bytes
 
 Progress = Callable[[float], None]
 
@@ -90,33 +90,33 @@ def last_end_s(flows: Flows, progress: Progress | None = None) -> float:
     if bound <= 0:
         return 0.0
     links = _Links.of(flows)
-    left = flows.amounts.copy()
-    now, whole = 0.0, float(left.sum())
+    remaining = flows.amounts.copy()
+    elapsed, total = 0.0, float(remaining.sum())
     while True:
-        if 2 * np.count_nonzero(left) < len(left):
-            links, left = links.only(left > 0)[0], left[left > 0]
-        if not len(left):
-            return now
-        rest = links.busiest_s(left)
-        step = max(min(STEP * bound, rest), _LAST_STEP * bound)
-        rates = links.fair_rates(left / step)
-        ends = rates * step >= left * (1 - _SAME)
+        if 2 * np.count_nonzero(remaining) < len(remaining):
+            links, remaining = links.only(remaining > 0)[0], remaining[remaining > 0]
+        if not len(remaining):
+            return elapsed
+        drain_s = links.busiest_s(remaining)
+        step = max(min(STEP * bound, drain_s), _MIN_STEP * bound)
+        rates = links.fair_rates(remaining / step)
+        ends = rates * step >= remaining * (1 - _ROUNDING)
         if ends.all():
-            return now + min(step, rest)
-        if not ends[left > 0].any():  # nobody ends in this step: on to the next end
-            step = float((left[left > 0] / rates[left > 0]).min())
-            ends = rates * step >= left * (1 - _SAME)
-        left = np.where(ends, 0.0, left - rates * step)
-        now += step
+            return elapsed + min(step, drain_s)
+        if not ends[remaining > 0].any():  # nobody ends in this step: on to the next end
+            step = float((remaining[remaining > 0] / rates[remaining > 0]).min())
+            ends = rates * step >= remaining * (1 - _ROUNDING)
+        remaining = np.where(ends, 0.0, remaining - rates * step)
+        elapsed += step
         if progress is not None:
-            progress(1 - float(left.sum()) / whole)
+            progress(1 - float(remaining.sum()) / total)
 
 
 def folded(flows: Flows) -> Flows:
     """Return the same flows on the links that can hold them up: of links in proportion the tightest."""
     rows = flows.weights.tocsr()
-    kept = np.flatnonzero(np.diff(rows.indptr))
-    rows, rates = rows[kept], flows.bytes_per_s[kept]
+    used = np.flatnonzero(np.diff(rows.indptr))
+    rows, rates = rows[used], flows.bytes_per_s[used]
     chosen = _tightest(rows @ np.random.default_rng(0).uniform(1, 2, (rows.shape[1], 3)), rates)
     return Flows(rows[chosen], rates[chosen], flows.amounts)
 
@@ -125,9 +125,9 @@ def _tightest(probes: Floats, bytes_per_s: Floats) -> Ints:
     """Return of links in proportion the tightest; ``probes [links, 3]`` are their sums over flows of random rates."""
     ratios = np.round(probes[:, 1:] / probes[:, :1], _DIGITS)
     order = np.lexsort((np.arange(len(probes)), -probes[:, 0] / bytes_per_s, ratios[:, 1], ratios[:, 0]))
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = (np.diff(ratios[order], axis=0) != 0).any(axis=1)
-    return np.sort(order[first])
+    leads = np.ones(len(order), dtype=bool)
+    leads[1:] = (np.diff(ratios[order], axis=0) != 0).any(axis=1)
+    return np.sort(order[leads])
 
 
 def refined(flows: Flows) -> Flows:
@@ -142,12 +142,12 @@ def refined(flows: Flows) -> Flows:
     uses.data = np.ones_like(uses.data)
     random = np.random.default_rng(0)
     links = np.zeros(rows.shape[0], dtype=np.int64)
-    classes, before = colours(rounded(flows.amounts)), 0
-    while (now := int(classes.max(initial=-1)) + 1) != before:
-        if now == rows.shape[1]:
+    classes, previous = colours(rounded(flows.amounts)), 0
+    while (colour_count := int(classes.max(initial=-1)) + 1) != previous:
+        if colour_count == rows.shape[1]:
             return flows
-        before = now
-        shares = rows @ random.uniform(1, 2, (now, 2))[classes] / flows.bytes_per_s[:, None]
+        previous = colour_count
+        shares = rows @ random.uniform(1, 2, (colour_count, 2))[classes] / flows.bytes_per_s[:, None]
         links = colours(links, rounded(shares))
         names = random.uniform(1, 2, (int(links.max(initial=-1)) + 1, 2))
         classes = colours(classes, rounded(uses @ names[links]))
@@ -160,8 +160,8 @@ def _quotient(flows: Flows, links: Ints, classes: Ints) -> Flows:
 
     _, first_link = np.unique(links, return_index=True)
     _, first_class = np.unique(classes, return_index=True)
-    each = np.arange(len(classes))
-    member = csr_array((np.ones(len(classes)), (each, classes)), shape=(len(classes), len(first_class)))
+    columns = np.arange(len(classes))
+    member = csr_array((np.ones(len(classes)), (columns, classes)), shape=(len(classes), len(first_class)))
     return Flows(
         flows.weights.tocsr()[first_link] @ member, flows.bytes_per_s[first_link], flows.amounts[first_class]
     )
@@ -181,9 +181,9 @@ def colours(*columns: Any) -> Ints:
     for values in rows:
         ordered = values[order]
         changed |= ordered[1:] != ordered[:-1]
-    found = np.zeros(len(order), dtype=np.int64)
-    found[order[1:]] = np.cumsum(changed)
-    return found
+    numbers = np.zeros(len(order), dtype=np.int64)
+    numbers[order[1:]] = np.cumsum(changed)
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -204,35 +204,35 @@ class _Links:
     def only(self, chosen: Bools) -> tuple[_Links, Ints]:
         """Return the chosen classes on the links that they take, and which links those are."""
         rows = self.columns[:, np.flatnonzero(chosen)].tocsr()
-        kept = np.flatnonzero(np.diff(rows.indptr))
-        rows = rows[kept]
-        return _Links(rows, rows.tocsc()), kept
+        used = np.flatnonzero(np.diff(rows.indptr))
+        rows = rows[used]
+        return _Links(rows, rows.tocsc()), used
 
     def busiest_s(self, amounts: Floats) -> float:
         """Return the seconds that the busiest link needs for the bytes of each class."""
         return float((self.rows @ amounts).max(initial=0.0))
 
-    def fair_rates(self, most: Floats) -> Floats:
-        """Return ``[classes]`` max-min fair bytes/s, none above ``most``; zero where that is zero."""
-        rates = np.zeros(len(most))
-        links, who, free = self, np.arange(len(most)), most > 0
+    def fair_rates(self, limits: Floats) -> Floats:
+        """Return ``[classes]`` max-min fair bytes/s, none above ``limits``; zero where that is zero."""
+        rates = np.zeros(len(limits))
+        links, who, free = self, np.arange(len(limits)), limits > 0
         room = np.ones(self.rows.shape[0])
-        level = _LEVEL
+        level = _SHARE_TOLERANCE
         for turn in count(1):
             if not free.any():
                 return rates
             if 2 * np.count_nonzero(free) < len(free):
-                links, kept = links.only(free)
-                who, most, room, free = who[free], most[free], room[kept], np.ones(int(free.sum()), bool)
-            found = links.filled(free, most, room, level)
-            hit = found > 0
-            rates[who[hit]] = found[hit]
-            room = np.maximum(room - links.rows @ found, 0.0)
+                links, used = links.only(free)
+                who, limits, room, free = who[free], limits[free], room[used], np.ones(int(free.sum()), bool)
+            settled = links.filled(free, limits, room, level)
+            hit = settled > 0
+            rates[who[hit]] = settled[hit]
+            room = np.maximum(room - links.rows @ settled, 0.0)
             free &= ~hit
-            level = level if turn < _ROUNDS else 2 * level
+            level = level if turn < _EXACT_ROUNDS else 2 * level
         raise AssertionError
 
-    def filled(self, free: Bools, most: Floats, room: Floats, level: float) -> Floats:
+    def filled(self, free: Bools, limits: Floats, room: Floats, level: float) -> Floats:
         """Return the rates of the free flows that are settled now, zero for the others.
 
         ``level`` is the relative difference of shares that count as equal. No link gets more than its ``room``.
@@ -241,12 +241,12 @@ class _Links:
         load = rows @ free.astype(float)
         share = np.divide(room, load, out=np.full(len(load), np.inf), where=load > 0)
         fair = np.minimum.reduceat(share[columns.indices], columns.indptr[:-1])
-        capped = free & (most <= fair)
+        capped = free & (limits <= fair)
         offer = np.where(free, np.where(capped, 0.0, fair), np.inf)
         least = np.minimum.reduceat(offer[rows.indices], rows.indptr[:-1])
         full = (least >= share * (1 - level)) & (load > 0)
         settled = np.logical_or.reduceat(full[columns.indices], columns.indptr[:-1])
-        return np.where(free & (capped | settled), np.minimum(fair, most), 0.0)
+        return np.where(free & (capped | settled), np.minimum(fair, limits), 0.0)
 
 
 @dataclass(frozen=True)
@@ -307,8 +307,8 @@ def fair_s(
     if flows is None:
         check_pairs(traffic)
         flows = _flows(router, traffic)
-    last = max(last_end_s(flows, progress), loads.transfer_s)
-    return FairTime(last + loads.latency_s, loads.bound_s, classes, fair=True)
+    end_s = max(last_end_s(flows, progress), loads.transfer_s)
+    return FairTime(end_s + loads.latency_s, loads.bound_s, classes, fair=True)
 
 
 def check_pairs(traffic: Traffic) -> None:
@@ -322,22 +322,22 @@ def check_pairs(traffic: Traffic) -> None:
     pairs = sum(len(members) ** 2 for members in (traffic.uniform, traffic.members)) + len(
         traffic.pairs.sources
     )
-    most = _MOST_ALIKE if traffic.matrix is None else _MOST_PAIRS
-    if pairs > most:
+    limit = _MAX_ALIKE_PAIRS if traffic.matrix is None else _MAX_PAIRS
+    if pairs > limit:
         raise InputError(
             f"the fair time of {traffic.name} among {traffic.gpus:,} GPUs: its {pairs:,} pairs of GPUs "
-            f"exceed the limit of {most:,}; use fewer GPUs, or compute only the bound."
+            f"exceed the limit of {limit:,}; use fewer GPUs, or compute only the bound."
         )
 
 
 def count_classes(router: Router, traffic: Traffic) -> int:
     """Return how many classes of flows there are without regard to symmetry, at most."""
-    found = len(traffic.pairs.sources)
+    classes = len(traffic.pairs.sources)
     for _, members in _alike_parts(traffic):
-        found += (int(_groups(router.network, members).max()) + 1) * len(members)
+        classes += (int(_groups(router.network, members).max()) + 1) * len(members)
     if traffic.matrix is not None:
-        found += len(traffic.members) * (len(traffic.members) - 1)
-    return found
+        classes += len(traffic.members) * (len(traffic.members) - 1)
+    return classes
 
 
 def _flows(router: Router, traffic: Traffic) -> Flows:
@@ -348,30 +348,30 @@ def _flows(router: Router, traffic: Traffic) -> Flows:
     network, links = router.network, _links_of_groups(router, traffic)
     for senders, column, sent in _blocks(network, traffic):
         apart = len(sent) == len(column) <= FEW_CLASSES
-        if apart and (found := route_flows(router, senders, MOST_ROUTES)) is not None:
-            weights.append(found[0].weights[links])
-            amounts.append(found[0].amounts)
+        if apart and (routed := route_flows(router, senders, MOST_ROUTES)) is not None:
+            weights.append(routed[0].weights[links])
+            amounts.append(routed[0].amounts)
             continue
         tables = _tables(router, senders, column, len(sent))
-        weights.append(sum((part[links] for part in tables), start=table(*_NONE, (len(links), len(sent)))))
+        weights.append(sum((part[links] for part in tables), start=table(*_EMPTY, (len(links), len(sent)))))
         amounts.append(sent)
     return Flows(hstack(weights, format="csr"), network.bytes_per_s[links], np.concatenate(amounts))
 
 
 def _tables(router: Router, senders: Pairs, column: Ints, classes: int) -> Iterator[Any]:
     """Yield ``[links, classes]`` the links that pairs take, by the class of each, some pairs at a time."""
-    for first in range(0, len(column), _ROUTED_PAIRS):
-        some = slice(first, first + _ROUTED_PAIRS)
-        link, pair, part = router.taken(senders.sources[some], senders.targets[some])
-        yield table(link, column[some][pair], part, (router.network.links, classes))
+    for start in range(0, len(column), _ROUTED_PAIRS):
+        block = slice(start, start + _ROUTED_PAIRS)
+        link, pair, part = router.taken(senders.sources[block], senders.targets[block])
+        yield table(link, column[block][pair], part, (router.network.links, classes))
 
 
 def _links_of_groups(router: Router, traffic: Traffic) -> Ints:
     """Return the links that can hold flows up; all of them unless groups of senders take too many to be held."""
     network = router.network
-    found = np.arange(network.links)
-    if traffic.row is None or network.links * len(traffic.members) < _MANY:
-        return found
+    links = np.arange(network.links)
+    if traffic.row is None or network.links * len(traffic.members) < _MAX_UNFOLDED:
+        return links
     random, probes = np.random.default_rng(0), np.zeros((network.links, 3))
     for senders, column, sent in _blocks(network, traffic):
         rates = random.uniform(1, 2, (len(sent), 3))
@@ -394,17 +394,17 @@ def _alike_blocks(row: Floats, members: Ints, group: Ints) -> Iterator[tuple[Pai
     count = len(members)
     order = np.argsort(group, kind="stable")
     step = max(1, _BLOCK_PAIRS // count)
-    first = 0
-    while first < count:
-        last = int(np.searchsorted(group[order], group[order[min(first + step, count) - 1]], side="right"))
-        some = order[first:last]
-        sender, target = np.repeat(some, count), np.tile(np.arange(count), len(some))
+    start = 0
+    while start < count:
+        end = int(np.searchsorted(group[order], group[order[min(start + step, count) - 1]], side="right"))
+        block = order[start:end]
+        sender, target = np.repeat(block, count), np.tile(np.arange(count), len(block))
         amounts = row[target]
         moving = (sender != target) & (amounts > 0)
         sender, target, amounts = sender[moving], target[moving], amounts[moving]
-        _, one, column = np.unique(group[sender] * count + target, return_index=True, return_inverse=True)
-        yield Pairs(members[sender], members[target], amounts), column.reshape(-1), amounts[one]
-        first = last
+        _, sample, column = np.unique(group[sender] * count + target, return_index=True, return_inverse=True)
+        yield Pairs(members[sender], members[target], amounts), column.reshape(-1), amounts[sample]
+        start = end
 
 
 def _alike_parts(traffic: Traffic) -> Iterator[tuple[Floats, Ints]]:
@@ -441,22 +441,26 @@ def uniform_flows(router: Router, traffic: Traffic, load_bytes: Floats) -> Flows
     """
     network, members = router.network, traffic.uniform
     written = traffic.matrix is not None or traffic.row is not None or len(traffic.pairs.sources)
-    if written or len(members) < _FEW_GPUS:
+    if written or len(members) < _MIN_SYMMETRY_GPUS:
         return None
     nodes, links = _symmetry(network, members, load_bytes)
-    first = np.unique(nodes[members], return_index=True)[1]
-    if len(first) * len(members) > _MOST_PAIRS:
+    leaders = np.unique(nodes[members], return_index=True)[1]
+    if len(leaders) * len(members) > _MAX_PAIRS:
         return None
-    few = len(first) * len(members) <= FEW_CLASSES
-    found = _uniform_weights(router, members, first, nodes, links, separate=True) if few else None
-    found = found or _uniform_weights(router, members, first, nodes, links, separate=False)
-    if found is None:
+    separate = len(leaders) * len(members) <= FEW_CLASSES
+    weighted = _uniform_weights(router, members, leaders, nodes, links, separate=True) if separate else None
+    weighted = weighted or _uniform_weights(router, members, leaders, nodes, links, separate=False)
+    if weighted is None:
         return None
-    weights, parts = found
+    weights, parts = weighted
     link = np.unique(links, return_index=True)[1]
     flows = Flows(weights, network.bytes_per_s[link], traffic.uniform_bytes * parts)
     carried, true = weights @ flows.amounts, load_bytes[link]
-    return flows if np.allclose(carried, true, rtol=_CLOSE, atol=_CLOSE * true.max(initial=0.0)) else None
+    return (
+        flows
+        if np.allclose(carried, true, rtol=_BYTES_TOLERANCE, atol=_BYTES_TOLERANCE * true.max(initial=0.0))
+        else None
+    )
 
 
 def _symmetry(network: Network, members: Ints, load_bytes: Floats) -> tuple[Ints, Ints]:
@@ -465,57 +469,58 @@ def _symmetry(network: Network, members: Ints, load_bytes: Floats) -> tuple[Ints
     nodes = len(network.names)
     takes_part = np.zeros(nodes)
     takes_part[members] = 1.0
-    found, before = colours(network.kinds, takes_part), 0
+    node_colours, previous = colours(network.kinds, takes_part), 0
     alike = colours(network.type, rounded(load_bytes / network.bytes_per_s))
     names = random.uniform(1, 2, int(alike.max(initial=0)) + 1)[alike]
-    while (now := int(found.max()) + 1) != before:
-        before = now
-        name = random.uniform(1, 2, now)[found]
+    while (colour_count := int(node_colours.max()) + 1) != previous:
+        previous = colour_count
+        name = random.uniform(1, 2, colour_count)[node_colours]
         out = summed(network.tail, names * name[network.head], nodes)
         into = summed(network.head, names * name[network.tail], nodes)
-        found = colours(found, rounded(out), rounded(into))
-    return found, colours(alike, found[network.tail], found[network.head])
+        node_colours = colours(node_colours, rounded(out), rounded(into))
+    return node_colours, colours(alike, node_colours[network.tail], node_colours[network.head])
 
 
 def _uniform_weights(
-    router: Router, members: Ints, first: Ints, nodes: Ints, links: Ints, *, separate: bool
+    router: Router, members: Ints, leaders: Ints, nodes: Ints, links: Ints, *, separate: bool
 ) -> tuple[Any, Floats] | None:
-    """Return the weights ``[colours of links, classes]`` of flows from the ``first`` member of each colour, for all.
+    """Return the weights ``[colours of links, classes]`` of flows from one member of each colour, for all.
 
-    Returns also the part of a pair's bytes that a flow of each class has: a route's with ``separate``, then None
-    where there are too many. Of targets of a colour that routes reach in the same way one stands for all.
+    ``leaders`` are those members, by their places. Returns also the part of a pair's bytes that a flow of each class
+    has: a route's with ``separate``, then None where there are too many. Of targets of a colour that routes reach in
+    the same way one stands for all.
     """
     from scipy.sparse import hstack
 
-    each = np.bincount(links)
-    names = np.random.default_rng(1).uniform(1, 2, (len(each), 2))
-    sender, target = np.repeat(members[first], len(members)), np.tile(members, len(first))
+    colour_sizes = np.bincount(links)
+    names = np.random.default_rng(1).uniform(1, 2, (len(colour_sizes), 2))
+    sender, target = np.repeat(members[leaders], len(members)), np.tile(members, len(leaders))
     sender, target = sender[sender != target], target[sender != target]
     facts = router.target_classes(sender, target)
-    _, one, often = np.unique(colours(sender, nodes[target], facts), return_index=True, return_counts=True)
+    _, sample, often = np.unique(colours(sender, nodes[target], facts), return_index=True, return_counts=True)
     senders = np.bincount(nodes[members])[nodes[sender]]
-    blocks, kinds, parts, left = [], [], [], MOST_ROUTES
-    for at in np.split(np.arange(len(one)), np.arange(_UNIFORM_BLOCK, len(one), _UNIFORM_BLOCK)):
-        pairs, pair = Pairs(sender[one[at]], target[one[at]], np.ones(len(at))), np.arange(len(at))
+    blocks, kinds, parts, budget = [], [], [], MOST_ROUTES
+    for at in np.split(np.arange(len(sample)), np.arange(_UNIFORM_BLOCK, len(sample), _UNIFORM_BLOCK)):
+        pairs, pair = Pairs(sender[sample[at]], target[sample[at]], np.ones(len(at))), np.arange(len(at))
         if separate:
-            found = route_flows(router, pairs, left, often[at])
-            if found is None:
+            routed = route_flows(router, pairs, budget, often[at])
+            if routed is None:
                 return None
-            taken, part, pair = found[0].weights.tocoo(), found[0].amounts, found[1]
-            left -= int(often[at[pair]].sum())
-            taken = table(links[taken.row], taken.col, taken.data, (len(each), len(pair)))
+            carried, part, pair = routed[0].weights.tocoo(), routed[0].amounts, routed[1]
+            budget -= int(often[at[pair]].sum())
+            carried = table(links[carried.row], carried.col, carried.data, (len(colour_sizes), len(pair)))
         else:
             link, column, share = router.taken(pairs.sources, pairs.targets)
-            taken, part = table(links[link], column, share, (len(each), len(at))), pairs.amounts
-        signs = np.column_stack([nodes[pairs.sources[pair]], rounded(part), rounded(taken.T @ names)])
+            carried, part = table(links[link], column, share, (len(colour_sizes), len(at))), pairs.amounts
+        signs = np.column_stack([nodes[pairs.sources[pair]], rounded(part), rounded(carried.T @ names)])
         kind = colours(signs)
-        own = np.unique(kind, return_index=True)[1]
-        blocks.append(taken @ _mix(kind, (senders[one] * often)[at[pair]]))
-        kinds.append(signs[own])
-        parts.append(part[own])
+        kind_sample = np.unique(kind, return_index=True)[1]
+        blocks.append(carried @ _mix(kind, (senders[sample] * often)[at[pair]]))
+        kinds.append(signs[kind_sample])
+        parts.append(part[kind_sample])
     kind = colours(np.concatenate(kinds))
     weights = (hstack(blocks, format="csr") @ _mix(kind, np.ones(len(kind)))).tocsr()
-    weights.data /= np.repeat(each, np.diff(weights.indptr))
+    weights.data /= np.repeat(colour_sizes, np.diff(weights.indptr))
     return weights, np.concatenate(parts)[np.unique(kind, return_index=True)[1]]
 
 
@@ -536,9 +541,9 @@ class _Routes(NamedTuple):
 
 
 def route_flows(
-    router: Router, pairs: Pairs, most: int, times: Ints | None = None
+    router: Router, pairs: Pairs, limit: int, times: Ints | None = None
 ) -> tuple[Flows, Ints] | None:
-    """Return a flow for each route of each pair, and the pair of each; None where there are more than ``most``.
+    """Return a flow for each route of each pair, and the pair of each; None where there are more than ``limit``.
 
     A pair is a hop inside its domain to who hands over, the way between domains, and a hop inside; the routes of each
     hop are written out one by one. ``times`` is how many pairs each stands for.
@@ -551,17 +556,17 @@ def route_flows(
         key, at = np.unique(a * network.gpus + b, return_inverse=True)
         from_gpu, to_gpu = np.divmod(key, network.gpus)
         away = np.flatnonzero(from_gpu != to_gpu)
-        taken = router.direct(from_gpu[away], to_gpu[away]).of(away)
-        found = _written_out(network, from_gpu, to_gpu, taken, most)
-        if found is None:
+        parts = router.direct(from_gpu[away], to_gpu[away]).of(away)
+        routes = _written_out(network, from_gpu, to_gpu, parts, limit)
+        if routes is None:
             return None
-        hops.append(found)
+        hops.append(routes)
         which.append(at.reshape(-1))
     counts = [np.diff(hop.first)[at] for hop, at in zip(hops, which, strict=True)]
-    each = counts[0] * counts[1] * counts[2]
-    if (each if times is None else each * times[relay.pair]).sum() > most:
+    route_counts = counts[0] * counts[1] * counts[2]
+    if (route_counts if times is None else route_counts * times[relay.pair]).sum() > limit:
         return None
-    number, leg = runs(np.zeros_like(each), each)
+    number, leg = runs(np.zeros_like(route_counts), route_counts)
     amounts = (pairs.amounts[relay.pair] * relay.part)[leg]
     weights: Any = 0
     for hop, at, size in zip(hops, which, counts, strict=True):
@@ -572,15 +577,15 @@ def route_flows(
     return Flows(weights.T.tocsr(), network.bytes_per_s, amounts), relay.pair[leg]
 
 
-def _written_out(network: Network, sources: Ints, targets: Ints, taken: Taken, most: int) -> _Routes | None:
-    """Return the routes of pairs, None where there are more than ``most``."""
+def _written_out(network: Network, sources: Ints, targets: Ints, parts: Taken, limit: int) -> _Routes | None:
+    """Return the routes of pairs, None where there are more than ``limit``."""
     from scipy.sparse import csr_array, vstack
 
     nodes, links = len(network.names), network.links
-    whole = csr_array((taken.part, (taken.pair, taken.link)), shape=(len(sources), links)).tocoo()
-    begin = whole.row.astype(np.int64) * nodes + network.tail[whole.col]
+    merged = csr_array((parts.part, (parts.pair, parts.link)), shape=(len(sources), links)).tocoo()
+    begin = merged.row.astype(np.int64) * nodes + network.tail[merged.col]
     order = np.argsort(begin, kind="stable")
-    begin, link, part = begin[order], whole.col[order].astype(np.int64), whole.data[order]
+    begin, link, part = begin[order], merged.col[order].astype(np.int64), merged.data[order]
     starts, node_of = np.unique(begin, return_inverse=True)
     part = part / summed(node_of, part, len(starts))[node_of]  # of what passes the node
     pair, node, share = np.arange(len(sources)), sources, np.ones(len(sources))
@@ -591,14 +596,14 @@ def _written_out(network: Network, sources: Ints, targets: Ints, taken: Taken, m
         ended.append((pair[ends], share[ends], routes[ends]))
         moving = np.flatnonzero(node != targets[pair])
         key = pair[moving] * nodes + node[moving]
-        first = np.searchsorted(begin, key)
-        entry, before = runs(first, np.searchsorted(begin, key, side="right") - first)
-        if len(entry) > most:
+        entry_start = np.searchsorted(begin, key)
+        entry, parent = runs(entry_start, np.searchsorted(begin, key, side="right") - entry_start)
+        if len(entry) > limit:
             return None
-        before = moving[before]
-        routes = routes[before] + ones_at(np.arange(len(entry)), link[entry], (len(entry), links))
-        pair, node, share = pair[before], network.head[link[entry]], share[before] * part[entry]
-    pair, share = (np.concatenate(column) for column in ([one[k] for one in ended] for k in (0, 1)))
+        parent = moving[parent]
+        routes = routes[parent] + ones_at(np.arange(len(entry)), link[entry], (len(entry), links))
+        pair, node, share = pair[parent], network.head[link[entry]], share[parent] * part[entry]
+    pair, share = (np.concatenate(column) for column in ([batch[k] for batch in ended] for k in (0, 1)))
     order = np.argsort(pair, kind="stable")
-    rows = vstack([one[2] for one in ended], format="csr")[order]
+    rows = vstack([batch[2] for batch in ended], format="csr")[order]
     return _Routes(rows, share[order], np.searchsorted(pair[order], np.arange(len(targets) + 1)))

@@ -24,7 +24,7 @@ from topology.routes.scale_out import RelayHops, ScaleOut
 from topology.routes.scale_up import ScaleUp
 from topology.routes.traffic import Traffic, pattern_traffic
 
-_ALIKE = 1e-9  # relative difference of seconds below which links count as equally hot
+_TIE = 1e-9  # relative difference of seconds below which links count as equally hot
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class LinkLoads:
     @cached_property
     def busiest(self) -> Ints:
         """Numbers of the links that are busy as long as the busiest, in the order of the graph."""
-        least = self.transfer_s * (1 - _ALIKE)
+        least = self.transfer_s * (1 - _TIE)
         return np.flatnonzero((self.seconds >= least) & (self.load_bytes > 0))
 
     @property
@@ -130,16 +130,16 @@ class LinkLoads:
 
     def hottest(self, n: int) -> list[LinkGroup]:
         """Return the ``n`` hottest groups of links, each group equally busy and of one tier."""
-        net, left = self.network, self.seconds.copy()
+        net, remaining = self.network, self.seconds.copy()
         groups: list[LinkGroup] = []
-        while len(groups) < n and (most := left.max(initial=0.0)) > 0:
-            alike = np.flatnonzero(left >= most * (1 - _ALIKE))
-            left[alike] = 0.0
-            _, first, count = np.unique(
+        while len(groups) < n and (peak := remaining.max(initial=0.0)) > 0:
+            alike = np.flatnonzero(remaining >= peak * (1 - _TIE))
+            remaining[alike] = 0.0
+            _, samples, count = np.unique(
                 net.types.tier[net.type[alike]], return_index=True, return_counts=True
             )
-            order = np.argsort(first)
-            groups += map(LinkGroup, self.links(alike[first[order]]), count[order].tolist())
+            order = np.argsort(samples)
+            groups += map(LinkGroup, self.links(alike[samples[order]]), count[order].tolist())
         return groups[:n]
 
     def of(self, a: str, b: str) -> float:
@@ -177,7 +177,9 @@ class LinkLoads:
         net = self.network
         columns = (net.tail, net.head, self.load_bytes, net.bytes_per_s, self.seconds, net.type)
         tiers = [net.tiers[tier] for tier in net.types.tier.tolist()]
-        for a, b, load, rate, seconds, kind in zip(*(one[numbers].tolist() for one in columns), strict=True):
+        for a, b, load, rate, seconds, kind in zip(
+            *(column[numbers].tolist() for column in columns), strict=True
+        ):
             yield Link((net.names[a], net.names[b]), load, rate, seconds, tiers[kind])
 
 
@@ -217,52 +219,52 @@ class Router:
             raise InputError(
                 f"traffic for {traffic.gpus} GPUs does not fit {self._name}, which has {net.gpus}."
             )
-        found = nothing_routed(net)
+        routed = nothing_routed(net)
         for alike in traffic.alike():
-            found.add(self._route(NO_PAIRS, alike))
+            routed.add(self._route(NO_PAIRS, alike))
         for pairs in traffic.blocks():
-            found.add(self._route(pairs, nothing_alike(net.gpus)))
-        self.require_rates(np.flatnonzero(found.load_bytes > 0))
+            routed.add(self._route(pairs, nothing_alike(net.gpus)))
+        self.require_rates(np.flatnonzero(routed.load_bytes > 0))
         return LinkLoads(
             network=net,
-            load_bytes=found.load_bytes,
-            tier_bytes=found.tier_bytes,
-            latency_s=float(found.longest_s),
+            load_bytes=routed.load_bytes,
+            tier_bytes=routed.tier_bytes,
+            latency_s=float(routed.longest_s),
             total_bytes=traffic.total_bytes,
             senders=traffic.senders,
-            notes=tuple(found.notes),
+            notes=tuple(routed.notes),
         )
 
     def relayed(self, sources: Ints, targets: Ints) -> RelayHops:
         """Return who hands over the bytes of pairs of GPUs; inside a domain it is the target itself."""
         domain = self._net.domain[: self._net.gpus]
         inside = np.flatnonzero(domain[sources] == domain[targets])
-        found = RelayHops(inside, targets[inside], targets[inside], np.ones(len(inside)))
+        local = RelayHops(inside, targets[inside], targets[inside], np.ones(len(inside)))
         away = np.flatnonzero(domain[sources] != domain[targets])
         if self._out is None or not len(away):
-            return found
+            return local
         between = self._out.relayed(sources[away], targets[away])
         between = between._replace(pair=away[between.pair])
-        return RelayHops(*(np.concatenate(columns) for columns in zip(found, between, strict=True)))
+        return RelayHops(*(np.concatenate(columns) for columns in zip(local, between, strict=True)))
 
     def target_classes(self, sources: Ints, targets: Ints) -> Ints:
         """Return ``[pairs, facts]``: routes from one GPU are as long and as shared to targets with the same facts."""
-        found = np.stack([targets])
+        facts = np.stack([targets])
         domain = self._net.domain[: self._net.gpus]
         if self._out is not None:
             classes = self._out.target_classes(sources, targets)
-            found = np.where(domain[sources] == domain[targets], found, -1 - classes)
-        return np.asarray(found.T)
+            facts = np.where(domain[sources] == domain[targets], facts, -1 - classes)
+        return np.asarray(facts.T)
 
     def direct(self, sources: Ints, targets: Ints) -> Taken:
         """Return the links of bytes that a GPU sends to another itself, with the part of them on each."""
         domain = self._net.domain[: self._net.gpus]
         inside = np.flatnonzero(domain[sources] == domain[targets])
-        found = [self._up.taken(sources[inside], targets[inside]).of(inside)]
+        parts = [self._up.taken(sources[inside], targets[inside]).of(inside)]
         away = np.flatnonzero(domain[sources] != domain[targets])
         if self._out is not None and len(away):
-            found.append(self._out.direct(sources[away], targets[away]).of(away))
-        return Taken.joined(found)
+            parts.append(self._out.direct(sources[away], targets[away]).of(away))
+        return Taken.joined(parts)
 
     def taken(self, sources: Ints, targets: Ints) -> Taken:
         """Return the part of the bytes of each pair of different GPUs that is on each link.
@@ -273,12 +275,12 @@ class Router:
             If a pair has no route.
         """
         hops = self.relayed(sources, targets)
-        found = []
+        parts = []
         for a, b in pairwise((sources[hops.pair], hops.giver, hops.taker, targets[hops.pair])):
             moves = np.flatnonzero(a != b)
-            one = self.direct(a[moves], b[moves]).of(moves)
-            found.append(Taken(one.link, hops.pair[one.pair], one.part * hops.part[one.pair]))
-        return Taken.joined(found)
+            hop = self.direct(a[moves], b[moves]).of(moves)
+            parts.append(Taken(hop.link, hops.pair[hop.pair], hop.part * hops.part[hop.pair]))
+        return Taken.joined(parts)
 
     def shares(self, sources: Ints, targets: Ints) -> Any:
         """Return the same as a sparse matrix ``[links, pairs]``."""
@@ -295,23 +297,23 @@ class Router:
         InputError
             If some pair has no route.
         """
-        parts, others = self._up.parts(np.asarray(gpus, dtype=np.int64))
+        parts, mixed_gpus = self._up.parts(np.asarray(gpus, dtype=np.int64))
         for key, part in parts.items():
             if key not in self._uniform:
                 self._uniform[key] = self._uniform_among(part)
-        most = self._uniform_among(others) if len(others) else np.inf
-        return min(most, *(self._uniform[key] for key in parts), np.inf)
+        mixed = self._uniform_among(mixed_gpus) if len(mixed_gpus) else np.inf
+        return min(mixed, *(self._uniform[key] for key in parts), np.inf)
 
     def _uniform_among(self, gpus: Ints) -> float:
         """The same, all of them routed at once."""
         net, members = self._net, np.zeros(self._net.gpus, dtype=bool)
         members[gpus] = True
-        found = self._up.route(NO_PAIRS, Alike(members, members.astype(float), 1.0))
-        self.require_rates(np.flatnonzero(found.load_bytes > 0))
-        used = np.flatnonzero(found.load_bytes)
+        routed = self._up.route(NO_PAIRS, Alike(members, members.astype(float), 1.0))
+        self.require_rates(np.flatnonzero(routed.load_bytes > 0))
+        used = np.flatnonzero(routed.load_bytes)
         size = np.bincount(net.domain[: net.gpus][members])
         # a domain whose pairs go outside it may meet others there: then the busiest link is that of all
-        seconds, domain = found.load_bytes[used] / net.bytes_per_s[used], net.scale_up_domain[used]
+        seconds, domain = routed.load_bytes[used] / net.bytes_per_s[used], net.scale_up_domain[used]
         longest = np.full(len(size), seconds[domain < 0].max(initial=0.0))
         np.maximum.at(longest, domain[domain >= 0], seconds[domain >= 0])
         return float(((size - 1)[size > 1] / longest[size > 1]).min(initial=np.inf))
@@ -320,11 +322,11 @@ class Router:
         """Route pairs, and what GPUs that send alike send."""
         domain = self._net.domain[: self._net.gpus]
         inside = domain[pairs.sources] == domain[pairs.targets]
-        found, hops = nothing_routed(self._net), NO_PAIRS
+        routed, hops = nothing_routed(self._net), NO_PAIRS
         if self._out is not None:
-            found, hops = self._out.route(pairs.where(~inside), alike)
-        found.add(self._up.route(joined(pairs.where(inside), hops), alike))
-        return found
+            routed, hops = self._out.route(pairs.where(~inside), alike)
+        routed.add(self._up.route(joined(pairs.where(inside), hops), alike))
+        return routed
 
     def require_rates(self, links: Ints) -> None:
         """Reject bytes on links, given by number, of which one has no rate.

@@ -84,9 +84,9 @@ class Network:
         """``[links]`` domain of a scale-up link (both ends GPUs or chips of one domain), -1 for the others."""
         up = np.isin(self.kinds, [NODE_KINDS.index(kind) for kind in SCALE_UP_KINDS])
         domain = np.where(up, self.domain, -1)
-        found = domain[self.tail]
-        found[found != domain[self.head]] = -1
-        return found
+        joined = domain[self.tail]
+        joined[joined != domain[self.head]] = -1
+        return joined
 
     @cached_property
     def _by_ends(self) -> tuple[Ints, Ints]:
@@ -98,21 +98,21 @@ class Network:
     def link_between(self, a: Ints, b: Ints) -> Ints:
         """Return the link from each of ``a`` to each of ``b``, -1 where there is none."""
         keys, order = self._by_ends
-        wanted = a * len(self.names) + b
+        pair_keys = a * len(self.names) + b
         if not len(keys):
-            return np.full(wanted.shape, -1, dtype=np.int64)
-        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return np.where(keys[at] == wanted, order[at], -1)
+            return np.full(pair_keys.shape, -1, dtype=np.int64)
+        at = np.minimum(np.searchsorted(keys, pair_keys), len(keys) - 1)
+        return np.where(keys[at] == pair_keys, order[at], -1)
 
 
 def network_of(cluster: Cluster) -> Network:
     """Return the links of ``cluster`` in both directions, in the order of its graph."""
     wiring = cluster.wiring
     nodes = len(wiring.names)
-    ours = np.array([wiring.number[gpu.id] for gpu in cluster.gpus], dtype=np.int64)
-    others = np.ones(nodes, dtype=bool)
-    others[ours] = False
-    order = np.concatenate([ours, np.flatnonzero(others)])
+    gpus = np.array([wiring.number[gpu.id] for gpu in cluster.gpus], dtype=np.int64)
+    not_gpu = np.ones(nodes, dtype=bool)
+    not_gpu[gpus] = False
+    order = np.concatenate([gpus, np.flatnonzero(not_gpu)])
     number = np.empty(nodes, dtype=np.int64)
     number[order] = np.arange(nodes)
     tiers, types, kind = _types(wiring)
@@ -123,14 +123,14 @@ def network_of(cluster: Cluster) -> Network:
     return Network(
         names=tuple(map(wiring.names.__getitem__, order.tolist())),
         kinds=wiring.kind_number[order],
-        gpus=len(ours),
+        gpus=len(gpus),
         domain=wiring.domain[order],
         tail=np.concatenate(ends),
         head=np.concatenate(ends[::-1]),
         types=types,
         type=np.tile(kind[link].astype(np.int32), 2),
         tiers=tiers,
-        coordinates=tuple(map(wiring.coordinate.__getitem__, ours.tolist())),
+        coordinates=tuple(map(wiring.coordinate.__getitem__, gpus.tolist())),
     )
 
 
@@ -138,28 +138,28 @@ def _types(wiring: Wiring) -> tuple[tuple[str, ...], LinkTypes, Ints]:
     """Return the names of the tiers in order of their first links, the types, and ``[links]`` of which each is."""
     kind, pod = wiring.kind_number, wiring.numbered["pod"]
     same_pod = pod[wiring.a] == pod[wiring.b]
-    found = np.zeros(len(wiring.a), dtype=np.int64)
+    type_of = np.zeros(len(wiring.a), dtype=np.int64)
     for values in (wiring.fabric, kind[wiring.a], kind[wiring.b], same_pod, wiring.count, wiring.health):
         different = np.unique(values)
-        found = found * len(different) + np.searchsorted(different, values)
-    found = np.searchsorted(np.unique(found), found)
+        type_of = type_of * len(different) + np.searchsorted(different, values)
+    type_of = np.searchsorted(np.unique(type_of), type_of)
     # the first link of each: written last
     order = wiring.in_order[::-1]
-    place = np.zeros(int(found.max(initial=-1)) + 1, dtype=np.int64)
-    place[found[order]] = np.arange(len(order))[::-1]
-    first = wiring.in_order[place]
+    place = np.zeros(int(type_of.max(initial=-1)) + 1, dtype=np.int64)
+    place[type_of[order]] = np.arange(len(order))[::-1]
+    samples = wiring.in_order[place]
     tiers: dict[str, int] = {}
-    tier = np.zeros(len(first))
-    for one in np.argsort(place).tolist():
-        link = first[one]
+    tier = np.zeros(len(samples))
+    for position in np.argsort(place).tolist():
+        link = samples[position]
         ends = wiring.kinds[wiring.a[link]], wiring.kinds[wiring.b[link]]
         name = _tier(wiring.fabrics[wiring.fabric[link]].name, *ends, same_pod=bool(same_pod[link]))
-        tier[one] = tiers.setdefault(name, len(tiers))
+        tier[position] = tiers.setdefault(name, len(tiers))
     facts = [wiring.count * wiring.health, wiring.bytes_per_s, wiring.latency_s]
-    rows = np.stack([*(values[first] for values in facts), tier], axis=1)
+    rows = np.stack([*(values[samples] for values in facts), tier], axis=1)
     rows, which = np.unique(rows, axis=0, return_inverse=True)
     weight, rate, latency, number = rows.T
-    return tuple(tiers), LinkTypes(weight, rate, latency, number.astype(np.int64)), which.reshape(-1)[found]
+    return tuple(tiers), LinkTypes(weight, rate, latency, number.astype(np.int64)), which.reshape(-1)[type_of]
 
 
 def _tier(fabric: str, kind_a: str, kind_b: str, *, same_pod: bool) -> str:

@@ -18,15 +18,15 @@ from topology.routes.demand import Demand
 from topology.routes.ecmp import Ecmp, Routed, Taken, nothing_routed
 from topology.routes.network import Floats, Ints, Network, connected_parts
 
-_MOST_PLANES, _MOST_KINDS, _MOST_CELLS = 64, 16, 4_000_000
-_ON_ONE_LEAF, _UNKNOWN = 2, -2  # hops
+_MAX_PLANES, _MAX_KINDS, _MAX_CELLS = 64, 16, 4_000_000
+_ONE_LEAF_HOPS, _UNKNOWN_HOPS = 2, -2  # hops
 
 
 def multipath(network: Network, links: Ints) -> Ecmp | Planes:
     """Return the routes between all GPUs over some links: plane by plane where the network has planes."""
-    found = planes_of(network, links)
-    if found is not None:
-        routes = Planes(network, found)
+    planes = planes_of(network, links)
+    if planes is not None:
+        routes = Planes(network, planes)
         if routes.homogeneous:
             return routes
     return Ecmp(network, np.arange(network.gpus)[None], links[None])
@@ -48,25 +48,28 @@ def planes_of(network: Network, links: Ints) -> list[_Plane] | None:
         return None
     part = connected_parts(tail[~out & ~into], head[~out & ~into], nodes)
     names, which = np.unique(part[head[out]], return_inverse=True)
-    if len(names) > _MOST_PLANES or len(np.unique(which * count + tail[out])) < len(which):
+    if len(names) > _MAX_PLANES or len(np.unique(which * count + tail[out])) < len(which):
         return None
     part_of = part[np.where(out, head, tail)]
     kind = network.type[links]
     weight = network.types.weight[kind]
-    found = []
+    planes = []
     for name in names:
-        mine = np.flatnonzero(part_of == name)
+        members = np.flatnonzero(part_of == name)
         rank = np.arange(nodes)
         rank[count:] = count + np.cumsum(part[count:] == name)
-        mine = mine[np.lexsort((rank[head[mine]], rank[tail[mine]]))]
-        ends, own = (tail[mine], head[mine]), out[mine]
+        members = members[np.lexsort((rank[head[members]], rank[tail[members]]))]
+        ends, leaving = (tail[members], head[members]), out[members]
         weights, leaf = np.zeros(count), np.full(count, -1, dtype=np.int64)
-        weights[ends[0][own]], leaf[ends[0][own]] = weight[mine][own], ends[1][own]
-        hangs = own | into[mine]
-        facts = [np.where(hangs, 0.0, weight[mine]), *(one[kind[mine]] for one in network.types[2:])]
+        weights[ends[0][leaving]], leaf[ends[0][leaving]] = weight[members][leaving], ends[1][leaving]
+        hangs = leaving | into[members]
+        facts = [
+            np.where(hangs, 0.0, weight[members]),
+            *(column[kind[members]] for column in network.types[2:]),
+        ]
         key = [rank[ends[0]], rank[ends[1]], *facts, weights / weights.max()]
-        found.append(_Plane(links[mine], weights, leaf, b"".join(one.tobytes() for one in key)))
-    return found
+        planes.append(_Plane(links[members], weights, leaf, b"".join(column.tobytes() for column in key)))
+    return planes
 
 
 class Planes:
@@ -77,20 +80,22 @@ class Planes:
         groups: dict[bytes, list[_Plane]] = {}
         for plane in planes:
             groups.setdefault(plane.key, []).append(plane)
-        weights = np.array([sum((one.weight for one in group), np.zeros(1)) for group in groups.values()])
+        weights = np.array(
+            [sum((member.weight for member in group), np.zeros(1)) for group in groups.values()]
+        )
         self._ways = []
-        for group, whole in zip(groups.values(), weights, strict=True):
-            some = int(whole.argmax())
-            links = np.stack([one.links for one in group])
-            parts = np.array([one.weight[some] / whole[some] for one in group])
+        for group, total in zip(groups.values(), weights, strict=True):
+            sample = int(total.argmax())
+            links = np.stack([member.links for member in group])
+            parts = np.array([member.weight[sample] / total[sample] for member in group])
             self._ways.append(Ecmp(network, np.arange(network.gpus)[None], links, parts))
         kinds, kind = np.unique(weights > 0, axis=1, return_inverse=True)
         self._kinds = kinds.T  # which planes the GPUs of each kind are on
         self._kind = kind.reshape(-1)
         # [kinds, ways, gpus] the part of its bytes to GPUs of a kind that each GPU sends over each way
-        there = weights * self._kinds[:, :, None]
-        whole = there.sum(axis=1, keepdims=True)
-        self._part = np.divide(there, whole, out=np.zeros_like(there), where=whole > 0)
+        peer_weights = weights * self._kinds[:, :, None]
+        total = peer_weights.sum(axis=1, keepdims=True)
+        self._part = np.divide(peer_weights, total, out=np.zeros_like(peer_weights), where=total > 0)
 
     def target_classes(self, sources: Ints, targets: Ints) -> Ints:
         """Return ``[ways + 1, pairs]`` the same on each way, and which planes a target is on."""
@@ -99,11 +104,11 @@ class Planes:
     @property
     def homogeneous(self) -> bool:
         """Whether each plane is as short a way between any two GPUs as the others that both are on."""
-        if len(self._kinds) > _MOST_KINDS:
+        if len(self._kinds) > _MAX_KINDS:
             return False
-        for one, other in combinations(self._planes, 2):
-            both = (one.leaf >= 0) & (other.leaf >= 0)
-            leaves = np.stack([one.leaf[both], other.leaf[both]])
+        for a, b in combinations(self._planes, 2):
+            shared = (a.leaf >= 0) & (b.leaf >= 0)
+            leaves = np.stack([a.leaf[shared], b.leaf[shared]])
             pairs = np.unique(leaves, axis=1).shape[1]
             if any(len(np.unique(leaf)) < pairs for leaf in leaves):
                 return False
@@ -114,51 +119,51 @@ class Planes:
         """Whether classes of GPUs are as many hops apart on each way."""
         labels = np.concatenate([way.classes for way in self._ways])
         labels = np.concatenate([labels, [self._kind]])
-        some = np.unique(labels, axis=1, return_index=True)[1]
+        samples = np.unique(labels, axis=1, return_index=True)[1]
         if len(self._ways) == 1:
             return True
-        if len(some) ** 2 > _MOST_CELLS:
+        if len(samples) ** 2 > _MAX_CELLS:
             return False
-        on = self._kinds[self._kind[some]].T
-        hops = np.array([way.hops(some) for way in self._ways])
-        hops[~(on[:, :, None] & on[:, None, :])] = _UNKNOWN
-        own = np.arange(len(some))
-        lone = (hops[:, own, own] <= _ON_ONE_LEAF).any(axis=0)  # all of the class are on one leaf
-        hops[:, own[lone], own[lone]] = _UNKNOWN
+        on = self._kinds[self._kind[samples]].T
+        hops = np.array([way.hops(samples) for way in self._ways])
+        hops[~(on[:, :, None] & on[:, None, :])] = _UNKNOWN_HOPS
+        diagonal = np.arange(len(samples))
+        lone = (hops[:, diagonal, diagonal] <= _ONE_LEAF_HOPS).any(axis=0)  # all of the class are on one leaf
+        hops[:, diagonal[lone], diagonal[lone]] = _UNKNOWN_HOPS
         known = hops.max(axis=0)
-        return bool(((hops == known) | (hops == _UNKNOWN)).all())
+        return bool(((hops == known) | (hops == _UNKNOWN_HOPS)).all())
 
     def route(self, demands: Sequence[Demand], where: str) -> Routed:
         """Route the sum of some demands between the GPUs."""
-        found = nothing_routed(self._net)
+        routed = nothing_routed(self._net)
         for number, way in enumerate(self._ways):
-            mine = []
+            way_demands = []
             for kind, part in enumerate(self._part[:, number]):
                 if len(self._kinds) == len(self._ways) == 1:
-                    mine = list(demands)
+                    way_demands = list(demands)
                 elif part.any():
-                    mine += [one.scaled(part, self._kind == kind) for one in demands]
-            found.add(way.route(mine, where))
+                    way_demands += [demand.scaled(part, self._kind == kind) for demand in demands]
+            routed.add(way.route(way_demands, where))
         for kind in range(len(self._kinds)):
             none = (~self._part[kind].any(axis=0)).astype(float)
             if none.any():  # no plane in common: said by the first way
-                self._ways[0].refuse([one.scaled(none, self._kind == kind) for one in demands], where)
-        return found
+                self._ways[0].refuse([demand.scaled(none, self._kind == kind) for demand in demands], where)
+        return routed
 
     def seconds(self, sources: Ints, targets: Ints) -> Floats:
         """Return the latency of the longest route of each pair of GPUs, -inf where there is none."""
-        found = np.full(len(sources), -np.inf)
+        seconds = np.full(len(sources), -np.inf)
         for number, way in enumerate(self._ways):
             on = np.flatnonzero(self._part[self._kind[targets], number, sources] > 0)
-            found[on] = np.maximum(found[on], way.seconds(sources[on], targets[on]))
-        return found
+            seconds[on] = np.maximum(seconds[on], way.seconds(sources[on], targets[on]))
+        return seconds
 
     def taken(self, sources: Ints, targets: Ints) -> Taken:
         """Return the links of each pair of GPUs, and the part of its bytes that takes each."""
-        found = []
+        parts = []
         for number, way in enumerate(self._ways):
             part = self._part[self._kind[targets], number, sources]
             on = np.flatnonzero(part > 0)
-            one = way.taken(sources[on], targets[on])
-            found.append(Taken(one.link, on[one.pair], one.part * part[on[one.pair]]))
-        return Taken.joined(found)
+            taken = way.taken(sources[on], targets[on])
+            parts.append(Taken(taken.link, on[taken.pair], taken.part * part[on[taken.pair]]))
+        return Taken.joined(parts)

@@ -15,7 +15,7 @@ from topology.routes.link_loads import Router
 from topology.routes.network import Floats
 
 SUFFIXES = (".json", ".npy")
-MOST_GPUS = 2_048
+MAX_GPUS = 2_048
 _BLOCK_PAIRS = 100_000
 
 
@@ -67,19 +67,19 @@ def rank_matrix(router: Router, gpus: Sequence[int], amount_bytes: float) -> Ran
     MissingFigureError
         If a pair takes a link whose rate nobody has published.
     """
-    if len(gpus) > MOST_GPUS:
-        raise InputError(f"a matrix of {len(gpus):,} GPUs is too large; choose at most {MOST_GPUS:,}.")
+    if len(gpus) > MAX_GPUS:
+        raise InputError(f"a matrix of {len(gpus):,} GPUs is too large; choose at most {MAX_GPUS:,}.")
     net, who, size = router.network, np.asarray(gpus, dtype=np.int64), len(gpus)
     seconds, rates = np.zeros((size, size)), np.full((size, size), np.inf)
     step = max(1, _BLOCK_PAIRS // size)
-    for first in range(0, size, step):
-        at, to = np.nonzero(who[first : first + step, None] != who[None, :])
-        parts = router.shares(who[at + first], who[to]).tocoo()
+    for start in range(0, size, step):
+        at, to = np.nonzero(who[start : start + step, None] != who[None, :])
+        parts = router.shares(who[at + start], who[to]).tocoo()
         parts.eliminate_zeros()
         router.require_rates(parts.row)
         rate = np.full(len(at), np.inf)
         np.minimum.at(rate, parts.col, net.bytes_per_s[parts.row] / parts.data)
         latency_s = summed(parts.col, parts.data * net.types.latency_s[net.type[parts.row]], len(at))
-        rates[at + first, to] = rate
-        seconds[at + first, to] = amount_bytes / rate + latency_s
+        rates[at + start, to] = rate
+        seconds[at + start, to] = amount_bytes / rate + latency_s
     return RankMatrix(amount_bytes, seconds, rates)

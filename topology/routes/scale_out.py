@@ -48,25 +48,25 @@ class Handing:
         ``[entries]`` of which row.
     """
 
-    def __init__(self, own: Bools, keys: Sequence[tuple[Ints, Ints]], each: Ints) -> None:
-        """Take for each row its GPU ``each`` where ``own`` says so, else those of the first key that has any.
+    def __init__(self, itself: Bools, keys: Sequence[tuple[Ints, Ints]], gpu: Ints) -> None:
+        """Take for each row its GPU ``gpu`` where ``itself`` says so, else those of the first key that has any.
 
         A key gives the group of each row, and the group of each GPU (-1: not one that hands over); where no key has
         any, the row's own GPU is left alone.
         """
-        count, found = np.ones(len(own), dtype=np.int64), np.array(own)
+        count, settled = np.ones(len(itself), dtype=np.int64), np.array(itself)
         parts = []
         for rows, groups in keys:
             order = np.argsort(groups, kind="stable")
             begin = np.searchsorted(groups[order], rows)
             size = np.searchsorted(groups[order], rows, side="right") - begin
-            takes = ~found & (size > 0)
+            takes = ~settled & (size > 0)
             count[takes] = size[takes]
             parts.append((np.flatnonzero(takes), order, begin[takes], size[takes]))
-            found |= takes
+            settled |= takes
         self.count, self.first = count, np.cumsum(count) - count
-        self.row = np.repeat(np.arange(len(own)), count)
-        self.gpus, self.part = each[self.row], (1 / count)[self.row]
+        self.row = np.repeat(np.arange(len(itself)), count)
+        self.gpus, self.part = gpu[self.row], (1 / count)[self.row]
         for rows, order, begin, size in parts:
             self.gpus[runs(self.first[rows], size)[0]] = order[runs(begin, size)[0]]
 
@@ -84,19 +84,19 @@ def links_between_domains(network: Network) -> Ints:
     between GPUs of one domain.
     """
     nodes, gpus, half = len(network.names), network.gpus, network.links // 2
-    one, other = network.tail[:half], network.head[:half]  # each link in one direction
-    low, high = np.minimum(one, other), np.maximum(one, other)
+    tail, head = network.tail[:half], network.head[:half]  # each link in one direction
+    low, high = np.minimum(tail, head), np.maximum(tail, head)
     inner = low >= gpus
     part = connected_parts(low[inner], high[inner], nodes)
     hanging = (low < gpus) & (high >= gpus)
-    least, most = np.full(nodes, nodes), np.full(nodes, -1)
-    np.minimum.at(least, part[high[hanging]], network.domain[low[hanging]])
-    np.maximum.at(most, part[high[hanging]], network.domain[low[hanging]])
-    useful = (least < most)[part]
+    lowest, highest = np.full(nodes, nodes), np.full(nodes, -1)
+    np.minimum.at(lowest, part[high[hanging]], network.domain[low[hanging]])
+    np.maximum.at(highest, part[high[hanging]], network.domain[low[hanging]])
+    useful = (lowest < highest)[part]
     useful[:gpus] = True
     direct = (high < gpus) & (network.domain[low] == network.domain[high])
-    found = np.flatnonzero(useful[low] & useful[high] & ~direct)
-    return np.concatenate([found, found + half])
+    links = np.flatnonzero(useful[low] & useful[high] & ~direct)
+    return np.concatenate([links, links + half])
 
 
 class ScaleOut:
@@ -112,24 +112,24 @@ class ScaleOut:
         self._ways = multipath(network, links)
         has_nic = np.zeros(len(network.names), dtype=bool)
         has_nic[network.tail[links]] = True
-        nic, each = has_nic[: network.gpus], np.arange(network.gpus)
+        nic, numbers = has_nic[: network.gpus], np.arange(network.gpus)
         nodes: dict[tuple[int, str], int] = {}
         node = np.array(
             [nodes.setdefault((gpu.domain, gpu.node), len(nodes)) for gpu in gpus], dtype=np.int64
         )
         near = [(places, np.where(nic, places, -1)) for places in (node, self._domain)]
-        self._takers = Handing(nic, near, each)
-        self.orphans: Bools = ~nic & (self._takers.gpus[self._takers.first] != each)
-        self._rail = np.unique([gpu.rail for gpu in gpus], return_inverse=True)[1] if relay else 0 * each
+        self._takers = Handing(nic, near, numbers)
+        self.orphans: Bools = ~nic & (self._takers.gpus[self._takers.first] != numbers)
+        self._rail = np.unique([gpu.rail for gpu in gpus], return_inverse=True)[1] if relay else 0 * numbers
         self._rails = int(self._rail.max(initial=0)) + 1
-        rows, rail = np.repeat(each, self._rails), np.tile(np.arange(self._rails), network.gpus)
+        rows, rail = np.repeat(numbers, self._rails), np.tile(np.arange(self._rails), network.gpus)
         # to a rail: its own NIC on it, those of its node or domain, its own NIC, any of its node or domain
         on_rail = [
             (places[rows] * self._rails + rail, np.where(nic, places * self._rails + self._rail, -1))
             for places in (node, self._domain)
         ]
-        others = [(np.where(nic[rows], -2, places[rows]), groups) for places, groups in near]
-        self._givers = Handing(nic[rows] & (rail == self._rail[rows]), [*on_rail, *others], rows)
+        off_rail = [(np.where(nic[rows], -2, places[rows]), groups) for places, groups in near]
+        self._givers = Handing(nic[rows] & (rail == self._rail[rows]), [*on_rail, *off_rail], rows)
         self._from = self._givers.row // self._rails  # [entries] whose bytes they are
         self._give_s = self._hop_s(self._from, self._givers.gpus)
         self._take_s = self._hop_s(self._takers.gpus, self._takers.row)
@@ -169,31 +169,32 @@ class ScaleOut:
 
         Returns also the hops inside domains to and from the GPUs that hand over; their bytes are not routed yet.
         """
-        demands, given, taken = self._of_alike(alike)
+        demands, give_bytes, take_bytes = self._of_alike(alike)
         pair, give, take = self._entries(pairs.sources, pairs.targets)
         amounts = pairs.amounts[pair] * self._givers.part[give] * self._takers.part[take]
-        given += summed(give, amounts, len(given))
-        taken += summed(take, amounts, len(taken))
+        give_bytes += summed(give, amounts, len(give_bytes))
+        take_bytes += summed(take, amounts, len(take_bytes))
         seconds = self._give_s[give] + self._take_s[take]
         handed = Pairs(self._givers.gpus[give], self._takers.gpus[take], amounts)
         while len(seconds):
-            now = seconds == seconds[0]
-            one = handed.where(now).demand(self._net.gpus)
-            demands.append(replace(one, seconds=float(seconds[0])))
-            handed, seconds = handed.where(~now), seconds[~now]
-        found = self._ways.route(demands, _WHERE)
+            same_latency = seconds == seconds[0]
+            demand = handed.where(same_latency).demand(self._net.gpus)
+            demands.append(replace(demand, seconds=float(seconds[0])))
+            handed, seconds = handed.where(~same_latency), seconds[~same_latency]
+        routed = self._ways.route(demands, _WHERE)
         ends = alike.senders | (alike.weights > 0)
         ends[pairs.sources] = ends[pairs.targets] = True
         if count := int((ends & self.orphans).sum()):
-            found.notes.append(
+            routed.notes.append(
                 f"{plural(count, 'GPU')} without a link out of {'its' if count == 1 else 'their'} domain "
                 f"{'hands' if count == 1 else 'hand'} over to others of {'its' if count == 1 else 'their'} node or "
                 "domain."
             )
         hops = joined(
-            Pairs(self._from, self._givers.gpus, given), Pairs(self._takers.gpus, self._takers.row, taken)
+            Pairs(self._from, self._givers.gpus, give_bytes),
+            Pairs(self._takers.gpus, self._takers.row, take_bytes),
         )
-        return found, hops.where((hops.sources != hops.targets) & (hops.amounts > 0))
+        return routed, hops.where((hops.sources != hops.targets) & (hops.amounts > 0))
 
     def _of_alike(self, alike: Alike) -> tuple[list[Demand], Floats, Floats]:
         """Return what GPUs that send alike send to those of other domains, by the seconds of the hops inside.
@@ -206,19 +207,24 @@ class ScaleOut:
         taker = self._takers.gpus
         out_group = self._domain[self._from] * self._rails + self._givers.row % self._rails
         in_group = self._domain[taker] * self._rails + self._rail[taker]
-        there = summed(in_group, heard, groups).reshape(domains, self._rails)
+        group_weights = summed(in_group, heard, groups).reshape(domains, self._rails)
         size = np.bincount(self._domain[alike.senders], minlength=domains)
-        given = alike.amount * self._givers.part * giving * (there.sum(axis=0) - there).reshape(-1)[out_group]
-        taken = alike.amount * heard * (size.sum() - size)[self._domain[self._takers.row]]
-        several = np.count_nonzero((size > 0) | there.any(axis=1)) > 1
-        each = np.arange(groups)
-        kinds = ones_at(each % self._rails, each, (self._rails, groups))
+        give_bytes = (
+            alike.amount
+            * self._givers.part
+            * giving
+            * (group_weights.sum(axis=0) - group_weights).reshape(-1)[out_group]
+        )
+        take_bytes = alike.amount * heard * (size.sum() - size)[self._domain[self._takers.row]]
+        several = np.count_nonzero((size > 0) | group_weights.any(axis=1)) > 1
+        group_numbers = np.arange(groups)
+        kinds = ones_at(group_numbers % self._rails, group_numbers, (self._rails, groups))
         demands = []
-        for first in np.unique(self._give_s[giving]) if several else ():
-            a = np.flatnonzero(giving & (self._give_s == first))
+        for give_s in np.unique(self._give_s[giving]) if several else ():
+            a = np.flatnonzero(giving & (self._give_s == give_s))
             senders = table(out_group[a], self._givers.gpus[a], self._givers.part[a], shape)
-            for last in np.unique(self._take_s[heard > 0]):
-                b = np.flatnonzero((heard > 0) & (self._take_s == last))
+            for take_s in np.unique(self._take_s[heard > 0]):
+                b = np.flatnonzero((heard > 0) & (self._take_s == take_s))
                 receivers = table(in_group[b], taker[b], heard[b], shape)
-                demands.append(alike_apart(senders, receivers, kinds, alike.amount, float(first + last)))
-        return demands, given, taken
+                demands.append(alike_apart(senders, receivers, kinds, alike.amount, float(give_s + take_s)))
+        return demands, give_bytes, take_bytes

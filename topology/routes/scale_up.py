@@ -44,9 +44,9 @@ class ScaleUp:
         """Yield GPUs ``[copies, terminals]``, links ``[copies, links]`` and one's number of domains alike."""
         net = self._net
         order = np.argsort(net.domain, kind="stable")
-        first = np.searchsorted(net.domain[order], np.arange(len(self._specs) + 1))
+        starts = np.searchsorted(net.domain[order], np.arange(len(self._specs) + 1))
         local = np.zeros(len(net.names), dtype=np.int64)
-        local[order] = np.arange(len(order)) - first[np.maximum(net.domain[order], 0)]
+        local[order] = np.arange(len(order)) - starts[np.maximum(net.domain[order], 0)]
         domain, size = net.scale_up_domain, int(local.max(initial=0)) + 1
         up = np.flatnonzero(domain >= 0)
         key = (domain[up] * size + local[net.tail[up]]) * size + local[net.head[up]]
@@ -56,7 +56,7 @@ class ScaleUp:
         sizes = np.bincount(self._domain, minlength=len(self._specs)).tolist()
         kinds: dict[object, list[int]] = defaultdict(list)
         for number, spec in enumerate(self._specs):
-            gpus = order[first[number] : first[number] + sizes[number]]
+            gpus = order[starts[number] : starts[number] + sizes[number]]
             shape, wrap = _grid(spec)
             places = tuple(net.coordinates[gpu] for gpu in gpus) if shape else ()
             kind = (
@@ -73,31 +73,31 @@ class ScaleUp:
             if size:
                 at = np.array(numbers)[:, None]
                 yield (
-                    order[first[at] + np.arange(size)],
+                    order[starts[at] + np.arange(size)],
                     links[np.array(begin)[at] + np.arange(count)],
                     numbers[0],
                 )
 
     def route(self, pairs: Pairs, alike: Alike) -> Routed:
         """Route pairs inside domains, and what GPUs that send alike send to the others of their domain."""
-        found = nothing_routed(self._net)
+        routed = nothing_routed(self._net)
         kind = self._kind[self._domain[pairs.sources]]
-        for number, one in enumerate(self._kinds):
-            mine = pairs.where(kind == number)
-            own = alike.among(one.places)
-            if not own.any and not len(mine.sources):
+        for number, domains in enumerate(self._kinds):
+            kind_pairs = pairs.where(kind == number)
+            kind_alike = alike.among(domains.places)
+            if not kind_alike.any and not len(kind_pairs.sources):
                 continue
-            demand = [alike_within(self._domain, own)] if own.any else []
-            if not one.ways[0].joins_all:
-                mine = joined(mine, *(each.pairs() for each in demand))
-                own, demand = nothing_alike(self._net.gpus), []
-            for way, note, some in one.deal(mine):
+            demand = [alike_within(self._domain, kind_alike)] if kind_alike.any else []
+            if not domains.ways[0].joins_all:
+                kind_pairs = joined(kind_pairs, *(demand_part.pairs() for demand_part in demand))
+                kind_alike, demand = nothing_alike(self._net.gpus), []
+            for way, note, way_pairs in domains.deal(kind_pairs):
                 if isinstance(way, DimensionOrder):
-                    found.add(way.route(some, own))
+                    routed.add(way.route(way_pairs, kind_alike))
                 else:
-                    found.add(way.route([some.demand(self._net.gpus), *demand], _WHERE))
-                found.notes += [note] * (note != "" and note not in found.notes)
-        return found
+                    routed.add(way.route([way_pairs.demand(self._net.gpus), *demand], _WHERE))
+                routed.notes += [note] * (note != "" and note not in routed.notes)
+        return routed
 
     def parts(self, gpus: Ints) -> tuple[dict[tuple[int, bytes], Ints], Ints]:
         """Return those of ``gpus`` that share a domain with others of them, domain by domain.
@@ -107,18 +107,18 @@ class ScaleUp:
         """
         members = np.zeros(self._net.gpus, dtype=bool)
         members[gpus] = True
-        found: dict[tuple[int, bytes], Ints] = {}
-        others = [np.zeros(0, dtype=np.int64)]
+        closed: dict[tuple[int, bytes], Ints] = {}
+        open_parts = [np.zeros(0, dtype=np.int64)]
         for number in np.unique(self._kind[self._domain[gpus]]).tolist():
             kind = self._kinds[number]
             inside = members[kind.places]
             for row in np.flatnonzero(inside.sum(axis=1) > 1).tolist():
                 part = kind.places[row][inside[row]]
                 if kind.ways[0].joins_all:
-                    found.setdefault((number, inside[row].tobytes()), part)
+                    closed.setdefault((number, inside[row].tobytes()), part)
                 else:
-                    others.append(part)
-        return found, np.concatenate(others)
+                    open_parts.append(part)
+        return closed, np.concatenate(open_parts)
 
     def seconds(self, sources: Ints, targets: Ints) -> Floats:
         """Return the latency of the route of each pair inside a domain, -inf where there is none."""
@@ -127,34 +127,34 @@ class ScaleUp:
             self._alike_gpu[sources] * gpus + self._alike_gpu[targets], return_inverse=True
         )
         sources, targets = np.divmod(kinds, gpus)
-        found = np.full(len(kinds), -np.inf)
-        for way, some in self._deal(sources, targets, refuse=False):
-            found[some] = way.seconds(sources[some], targets[some])
-        return found[which]
+        seconds = np.full(len(kinds), -np.inf)
+        for way, chosen in self._deal(sources, targets, refuse=False):
+            seconds[chosen] = way.seconds(sources[chosen], targets[chosen])
+        return seconds[which]
 
     @cached_property
     def _alike_gpu(self) -> Ints:
         """``[gpus]`` GPU of the first of the domains alike that has as long ways as each."""
-        found = np.arange(self._net.gpus)
-        for one in self._kinds:
-            if one.ways[0].joins_all:
-                found[one.places] = one.places[0]
-        return found
+        leaders = np.arange(self._net.gpus)
+        for domains in self._kinds:
+            if domains.ways[0].joins_all:
+                leaders[domains.places] = domains.places[0]
+        return leaders
 
     def taken(self, sources: Ints, targets: Ints) -> Taken:
         """Return the links of each pair inside a domain, and the part of its bytes that takes each."""
         ways = self._deal(sources, targets)
-        return Taken.joined([way.taken(sources[some], targets[some]).of(some) for way, some in ways])
+        return Taken.joined([way.taken(sources[chosen], targets[chosen]).of(chosen) for way, chosen in ways])
 
     def _deal(self, sources: Ints, targets: Ints, *, refuse: bool = True) -> Iterator[tuple[_Way, Ints]]:
         """Yield ways and the numbers of the pairs that take each."""
         kind = self._kind[self._domain[sources]]
-        for number, one in enumerate(self._kinds):
-            mine = np.flatnonzero(kind == number)
-            if len(mine):
-                pairs = Pairs(sources[mine], targets[mine], mine.astype(np.float64))
-                for way, _, some in one.deal(pairs, refuse=refuse):
-                    yield way, some.amounts.astype(np.int64)
+        for number, domains in enumerate(self._kinds):
+            members = np.flatnonzero(kind == number)
+            if len(members):
+                pairs = Pairs(sources[members], targets[members], members.astype(np.float64))
+                for way, _, way_pairs in domains.deal(pairs, refuse=refuse):
+                    yield way, way_pairs.amounts.astype(np.int64)
 
 
 def _grid(spec: DomainSpec) -> tuple[tuple[int, ...], tuple[bool, ...]]:

@@ -18,7 +18,7 @@ PATTERNS = ("all-to-all", "ring", "incast", "permutation")
 ONE_TO_ONE = PATTERNS[1:]
 """Patterns in which a GPU sends to one other."""
 ZIPF = "zipf"
-MOST_SKEW = 10.0
+MAX_SKEW = 10.0
 _BLOCK_PAIRS = 2_000_000
 LEAST_BYTES, MOST_BYTES = 1e-100, 1e30
 """Range of bytes per sending GPU or pair, so that sums and times stay within floating point."""
@@ -55,7 +55,7 @@ class Traffic:
     @property
     def total_bytes(self) -> float:
         """Bytes that travel between different GPUs."""
-        return sum(float(self._sent(one).sum()) for one in self.alike()) + sum(
+        return sum(float(self._sent(part).sum()) for part in self.alike()) + sum(
             float(amounts.sum()) for _, _, amounts in self.blocks()
         )
 
@@ -63,8 +63,8 @@ class Traffic:
     def senders(self) -> int:
         """GPUs that send anything."""
         sends = np.zeros(self.gpus, dtype=bool)
-        for one in self.alike():
-            sends |= self._sent(one) > 0
+        for part in self.alike():
+            sends |= self._sent(part) > 0
         for sources, _, amounts in self.blocks():
             sends[sources[amounts > 0]] = True
         return int(sends.sum())
@@ -75,17 +75,17 @@ class Traffic:
             members = np.zeros(self.gpus, dtype=bool)
             members[self.uniform] = True
             yield Alike(members, members.astype(float), self.uniform_bytes)
-        most = 0.0 if self.row is None else float(self.row.max(initial=0.0))
-        if self.row is not None and most > 0:
+        peak = 0.0 if self.row is None else float(self.row.max(initial=0.0))
+        if self.row is not None and peak > 0:
             senders, weights = np.zeros(self.gpus, dtype=bool), np.zeros(self.gpus)
-            senders[self.members], weights[self.members] = True, self.row / most
-            yield Alike(senders, weights, most)
+            senders[self.members], weights[self.members] = True, self.row / peak
+            yield Alike(senders, weights, peak)
 
     def _sent(self, alike: Alike) -> Floats:
         """Return what each GPU sends to others."""
-        others = alike.amount * (alike.weights.sum() - alike.weights)
-        others[others <= alike.least] = 0.0
-        return np.where(alike.senders, others, 0.0)
+        amounts = alike.amount * (alike.weights.sum() - alike.weights)
+        amounts[amounts <= alike.least] = 0.0
+        return np.where(alike.senders, amounts, 0.0)
 
     def blocks(self) -> Iterator[Pairs]:
         """Yield all pairs but those of :meth:`alike`, a few million at a time."""
@@ -96,13 +96,13 @@ class Traffic:
             return
         count = len(self.members)
         step = max(1, _BLOCK_PAIRS // max(1, count))
-        for first in range(0, count, step):
-            rows = np.array(self.matrix[first : first + step], dtype=float)
+        for start in range(0, count, step):
+            rows = np.array(self.matrix[start : start + step], dtype=float)
             at, to = np.nonzero(rows)
             amounts = rows[at, to]
-            moving = at + first != to
+            moving = at + start != to
             if moving.any():
-                yield Pairs(self.members[at + first], self.members[to], amounts).where(moving)
+                yield Pairs(self.members[at + start], self.members[to], amounts).where(moving)
 
 
 def pattern_traffic(
@@ -142,11 +142,11 @@ def pattern_traffic(
         return Traffic(pattern, gpus, row=bytes_per_gpu * weights / weights.sum(), members=who)
     if pattern == "all-to-all":
         return Traffic(pattern, gpus, who, bytes_per_gpu / (n - 1))
-    here = np.arange(n)
+    ranks = np.arange(n)
     if pattern == "incast":
-        sources, targets = here[1:], np.zeros(n - 1, dtype=np.int64)
+        sources, targets = ranks[1:], np.zeros(n - 1, dtype=np.int64)
     else:
-        sources, targets = here, (here + (1 if pattern == "ring" else n // 2)) % n
+        sources, targets = ranks, (ranks + (1 if pattern == "ring" else n // 2)) % n
     amounts = np.full(len(sources), float(bytes_per_gpu))
     return Traffic(pattern, gpus, pairs=Pairs(who[sources], who[targets], amounts))
 
@@ -157,9 +157,9 @@ def _skew(text: str) -> float:
         skew = float(text)
     except ValueError:
         skew = np.nan
-    if not 0 <= skew <= MOST_SKEW:
+    if not 0 <= skew <= MAX_SKEW:
         raise InputError(
-            f"traffic pattern zipf:{text}: expected an exponent from 0 to {MOST_SKEW:g}, like zipf:1."
+            f"traffic pattern zipf:{text}: expected an exponent from 0 to {MAX_SKEW:g}, like zipf:1."
         )
     return skew
 
@@ -184,14 +184,14 @@ def traffic_matrix(
         raise InputError(f"{where}: shape {shape} must be ({len(who)}, {len(who)}), one row per GPU.")
     if np.asarray(matrix).dtype.kind not in "fiu":
         raise InputError(f"{where}: holds {np.asarray(matrix).dtype}, not numbers; write bytes as floats.")
-    for first in range(0, len(who), 1024):
+    for start in range(0, len(who), 1024):
         with np.errstate(over="ignore"):  # of a longer float; what is infinite then is refused
-            rows = np.asarray(matrix[first : first + 1024], dtype=np.float64)
-        good = (rows == 0) | ((rows >= LEAST_BYTES) & (rows <= MOST_BYTES))  # false for nan as well
-        if not good.all():
-            bad = np.argwhere(~good)[0]
+            rows = np.asarray(matrix[start : start + 1024], dtype=np.float64)
+        valid = (rows == 0) | ((rows >= LEAST_BYTES) & (rows <= MOST_BYTES))  # false for nan as well
+        if not valid.all():
+            cell = np.argwhere(~valid)[0]
             raise InputError(
-                f"{where}: bytes from GPU {first + bad[0]} to GPU {bad[1]} are {rows[tuple(bad)]}; "
+                f"{where}: bytes from GPU {start + cell[0]} to GPU {cell[1]} are {rows[tuple(cell)]}; "
                 f"they must be finite and not negative, 0 or from {LEAST_BYTES:g} to {MOST_BYTES:g}."
             )
     same = _row_of_all(matrix)
@@ -205,10 +205,10 @@ def _row_of_all(matrix: Floats) -> Floats | None:
     """Return what every GPU sends to each other one, whatever to itself; None where they differ."""
     row = np.array(matrix[0], dtype=np.float64)
     row[0] = matrix[1, 0]
-    for first in range(0, len(row), 1024):
-        rows = np.array(matrix[first : first + 1024], dtype=np.float64)
-        own = np.arange(len(rows))
-        rows[own, first + own] = row[first + own]
+    for start in range(0, len(row), 1024):
+        rows = np.array(matrix[start : start + 1024], dtype=np.float64)
+        diagonal = np.arange(len(rows))
+        rows[diagonal, start + diagonal] = row[start + diagonal]
         if (rows != row).any():
             return None
     return row

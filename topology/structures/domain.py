@@ -221,12 +221,12 @@ def spread(links: int | Ints, switches: int, turns: Ints) -> Ints:
 
     Returns ``[turns, switches]``; the number of a turn moves the odd links round.
     """
-    each, odd = np.divmod(np.reshape(links, (-1, 1)), switches)
-    spread_out: Ints = each + ((np.arange(switches) - turns[:, None] * odd) % switches < odd)
+    base, odd = np.divmod(np.reshape(links, (-1, 1)), switches)
+    spread_out: Ints = base + ((np.arange(switches) - turns[:, None] * odd) % switches < odd)
     return spread_out
 
 
-def check_even(uplinks: int, above: int, what: str, others: str, at: str = "") -> None:
+def check_even(uplinks: int, above: int, noun: str, above_noun: str, at: str = "") -> None:
     """Reject uplinks that do not spread evenly: some switches would then share no switch above them.
 
     Raises
@@ -236,5 +236,6 @@ def check_even(uplinks: int, above: int, what: str, others: str, at: str = "") -
     """
     if uplinks % above:
         raise InputError(
-            f"{at}{uplinks} uplinks of {what} do not divide evenly over {above} {others}; use a divisor of {uplinks}."
+            f"{at}{uplinks} uplinks of {noun} do not divide evenly over {above} {above_noun}; use a divisor of "
+            f"{uplinks}."
         )

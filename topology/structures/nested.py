@@ -16,7 +16,7 @@ from topology.structures.domain import DomainRow, DomainSpec, Way
 from topology.wiring import Ints, Laying
 
 LARGEST_NESTED_GPUS = 16_384
-_MOST_LINKS = 256  # of one GPU in one level; nobody has as many
+_MAX_LINKS = 256  # of one GPU in one level; nobody has as many
 
 
 @keyword_spec
@@ -47,10 +47,10 @@ class NestedDomain(DomainSpec):
                 f"members has {len(self.members)} levels and links_per_member {len(self.links_per_member)}; give "
                 "both for each level, like `members: [4, 8]` and `links_per_member: [2, 11]`."
             )
-        whole = prod(self.members)
-        if whole > LARGEST_NESTED_GPUS:
+        total = prod(self.members)
+        if total > LARGEST_NESTED_GPUS:
             raise InputError(
-                f"members are {whole:,} GPUs; at most {LARGEST_NESTED_GPUS:,} are supported in one domain."
+                f"members are {total:,} GPUs; at most {LARGEST_NESTED_GPUS:,} are supported in one domain."
             )
         for level, (size, links) in enumerate(zip(self.members, self.links_per_member, strict=True)):
             self._check_level(f"level {level + 1}", size, links, prod(self.members[:level]))
@@ -65,9 +65,9 @@ class NestedDomain(DomainSpec):
         if size < 2:
             raise InputError(f"members: {where} has {size}; at least 2 are a group.")
         least = min(2, size - 1)
-        if not least <= links <= _MOST_LINKS * gpus:
+        if not least <= links <= _MAX_LINKS * gpus:
             raise InputError(
-                f"links_per_member: {links} in {where} of {size} members; use {least} to {_MOST_LINKS * gpus:,}."
+                f"links_per_member: {links} in {where} of {size} members; use {least} to {_MAX_LINKS * gpus:,}."
             )
         if size * links % 2:
             raise InputError(
@@ -78,7 +78,7 @@ class NestedDomain(DomainSpec):
     def _sizes(self, gpus: int) -> tuple[int, ...]:
         """Return the numbers of GPUs of a part nearest to ``gpus``, below and above; itself alone where it is one."""
         blocks = [prod(self.members[:level]) for level in range(len(self.members) + 1)]
-        step = max((one for one in blocks[:-1] if one <= gpus), default=1)
+        step = max((block for block in blocks[:-1] if block <= gpus), default=1)
         below = min(gpus // step * step, blocks[-1])
         return (below,) if below in (gpus, blocks[-1]) else (below, below + step)
 
@@ -147,10 +147,10 @@ def links_to_others(size: int, links: int) -> Ints:
 
     As many to each; what is over goes to the next ones on both sides, an odd one to the member opposite.
     """
-    each, over = divmod(links, size - 1)
+    base, over = divmod(links, size - 1)
     steps = np.arange(size)
     apart = np.minimum(steps, size - steps)
-    counts: Ints = each + (apart <= over // 2) + (over % 2) * (2 * steps == size)
+    counts: Ints = base + (apart <= over // 2) + (over % 2) * (2 * steps == size)
     counts[0] = 0
     return counts
 
@@ -162,28 +162,28 @@ def _order(lower: Sequence[int], used: Ints, links: int) -> Ints:
     """
     turns = np.arange(len(used)).reshape(tuple(reversed(lower))).T.reshape(-1)
     rounds = np.arange(links // len(used) + int(used.max() - used.min()) + 1)
-    after = (used[turns] + rounds[:, None]).reshape(-1)
-    order: Ints = np.tile(turns, len(rounds))[np.argsort(after, kind="stable")[:links]]
+    ranks = (used[turns] + rounds[:, None]).reshape(-1)
+    order: Ints = np.tile(turns, len(rounds))[np.argsort(ranks, kind="stable")[:links]]
     return order
 
 
 @cache
 def _links(members: tuple[int, ...], links_per_member: tuple[int, ...]) -> tuple[Ints, Ints, Ints]:
     """Return the links of a whole domain: both ends, the lower first, and how many are parallel."""
-    whole, used = prod(members), np.zeros(1, dtype=np.int64)
+    gpus, used = prod(members), np.zeros(1, dtype=np.int64)
     rows: list[Ints] = []
     for level, (size, links) in enumerate(zip(members, links_per_member, strict=True)):
         block, order = len(used), _order(members[:level], used, links)
         counts = links_to_others(size, links)
-        first = np.cumsum(counts) - counts
-        groups = np.arange(0, whole, size * block)[:, None]
+        starts = np.cumsum(counts) - counts
+        groups = np.arange(0, gpus, size * block)[:, None]
         for step in range(1, size // 2 + 1):
-            here = np.arange(size // 2 if 2 * step == size else size)
-            there = (here + step) % size
-            own = order[first[step] : first[step] + counts[step]]
-            other = order[first[size - step] : first[size - step] + counts[step]]
-            for a, b in zip(own, other, strict=True):
-                ends = [(groups + here * block + a).reshape(-1), (groups + there * block + b).reshape(-1)]
+            tail = np.arange(size // 2 if 2 * step == size else size)
+            head = (tail + step) % size
+            tail_gpus = order[starts[step] : starts[step] + counts[step]]
+            head_gpus = order[starts[size - step] : starts[size - step] + counts[step]]
+            for a, b in zip(tail_gpus, head_gpus, strict=True):
+                ends = [(groups + tail * block + a).reshape(-1), (groups + head * block + b).reshape(-1)]
                 rows.append(np.sort(np.stack(ends), axis=0))
         used = np.tile(used + np.bincount(order, minlength=block), size)
     (a, b), count = np.unique(np.concatenate(rows, axis=1), axis=1, return_counts=True)

@@ -83,8 +83,8 @@ class TorusDomain(DomainSpec):
         steps = places[:, :, None] + np.eye(len(size), dtype=np.int64)[:, None, :]
         following = at[np.ravel_multi_index(tuple(steps), self.shape, mode="wrap")]
         # the last of a line has none after it; of a ring of two, its one neighbour is linked already
-        there = (size > places.T + 1) | (wrap & (size > 2))
-        links = self.links_per_neighbour * np.where((size == 2) & wrap, 2, 1) * there
+        linked = (size > places.T + 1) | (wrap & (size > 2))
+        links = self.links_per_neighbour * np.where((size == 2) & wrap, 2, 1) * linked
         laying.link(self.fabric_of_dimension, np.arange(self.gpus)[:, None], following, links)
         return laying
 
@@ -134,7 +134,7 @@ class TorusDomain(DomainSpec):
 
 
 def _wraps(value: object, where: str) -> object:
-    if isinstance(value, list) and all(isinstance(one, bool) for one in value):
+    if isinstance(value, list) and all(isinstance(flag, bool) for flag in value):
         return tuple(value)
     if not isinstance(value, bool):
         raise wrong(value, where, "true, false, or a list of true and false")
@@ -162,12 +162,12 @@ class TorusRow(DomainRow):
         InputError
             If its hosts are not given and not known, or do not fill it.
         """
-        tori = [one.node_shape for one in known if isinstance(one, TorusDomain)]
+        tori = [domain.node_shape for domain in known if isinstance(domain, TorusDomain)]
         block = self.node_shape
         if not block and self.gpus_per_node is not None:
             block = default_node_shape(self.shape, self.gpus_per_node)
         elif not block:
-            block = next((one for one in tori if len(one) == len(self.shape)), ())
+            block = next((shape for shape in tori if len(shape) == len(self.shape)), ())
             if not block:
                 raise InputError("needs the key `gpus_per_node`.")
         return {
@@ -193,8 +193,8 @@ def torus_places(domain: TorusDomain) -> Ints:
     block = np.array(domain.node_shape, dtype=np.int64)[:, None]
     hosts = np.indices([size // step for size, step in zip(domain.shape, domain.node_shape, strict=True)])
     inside = np.indices(domain.node_shape)
-    first, within = (part.reshape(len(domain.shape), -1) for part in (hosts, inside))
-    return ((first * block)[:, :, None] + within[:, None, :]).reshape(len(domain.shape), -1)
+    host_places, within = (part.reshape(len(domain.shape), -1) for part in (hosts, inside))
+    return ((host_places * block)[:, :, None] + within[:, None, :]).reshape(len(domain.shape), -1)
 
 
 def default_node_shape(shape: Sequence[int], gpus_per_node: int) -> tuple[int, ...]:
@@ -206,16 +206,16 @@ def default_node_shape(shape: Sequence[int], gpus_per_node: int) -> tuple[int, .
         If no such run fills the torus.
     """
     block: list[int] = []
-    left = gpus_per_node
+    remaining = gpus_per_node
     for size in reversed(shape):
-        step = size if left % size == 0 else left
+        step = size if remaining % size == 0 else remaining
         if size % step:
             raise InputError(
                 f"hosts of {gpus_per_node} GPUs do not match the last dimensions of {list(shape)}; give "
                 "the block per host, like `node_shape: [2, 2, 1]`."
             )
         block.append(step)
-        left //= step
-    if left > 1:
+        remaining //= step
+    if remaining > 1:
         raise InputError(f"hosts of {gpus_per_node} GPUs are larger than the torus {list(shape)}.")
     return tuple(reversed(block))

@@ -46,9 +46,13 @@ class TwoTierDomain(ChipDomain):
         """
         if gpus >= self.gpus_per_node or gpus not in part_sizes(gpus, self.gpus_per_node):
             return super().cut(gpus)
-        own = {one.name: getattr(self, one.name) for one in fields(SwitchDomain) if one.name != "structure"}
+        values = {
+            member.name: getattr(self, member.name)
+            for member in fields(SwitchDomain)
+            if member.name != "structure"
+        }
         figures = {name: figure for name, figure in self.figures.items() if name != "switch_racks"}
-        return SwitchDomain(**own | {"gpus": gpus, "gpus_per_node": gpus, "figures": figures})
+        return SwitchDomain(**values | {"gpus": gpus, "gpus_per_node": gpus, "figures": figures})
 
     def lay(self) -> Laying:
         """Link GPUs to the chips of their host, and those to the second tier."""

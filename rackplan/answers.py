@@ -51,9 +51,9 @@ def plan_options(request: requests.PlanRequest) -> PlanOptions:
     """Return the options of the planner."""
     from placement.options import PlanOptions
 
-    wanted: PlanOptions = request.as_options(PlanOptions, ttft_s=limit_s(request.ttft_ms))
+    options: PlanOptions = request.as_options(PlanOptions, ttft_s=limit_s(request.ttft_ms))
     # whole requests try the fewest copies and more on each GPU in any case
-    return replace(wanted, redundant=wanted.copies) if request.whole else wanted
+    return replace(options, redundant=options.copies) if request.whole else options
 
 
 def plan(request: requests.PlanRequest) -> Plan:
@@ -76,21 +76,21 @@ def plan(request: requests.PlanRequest) -> Plan:
     from placement.joint import Question, plan_jointly
     from placement.whole import Limits
 
-    wanted, (deployments, shares) = plan_options(request), planned_deployments(request)
+    options, (deployments, shares) = plan_options(request), planned_deployments(request)
     models = [deployment.model for deployment in deployments]
     loads = [inputs.loads_of(model, request.loads, request.routing, seed=request.seed) for model in models]
-    told, whole = ProgressReporter(request.on_progress), request.whole
+    reporter, lengths = ProgressReporter(request.on_progress), request.whole
     question = Question(
         tuple(deployments),
         tuple(shares),
-        whole,
+        lengths,
         tuple(loads),
-        wanted,
+        options,
         Limits(*request.limits_s, request.usual)
-        if whole
+        if lengths
         else Limits(request.usual_tpot_s, None, request.usual),
-        told.layers,
-        told.stage,
+        reporter.layers,
+        reporter.stage,
         request.cancel,
     )
     try:
@@ -99,8 +99,8 @@ def plan(request: requests.PlanRequest) -> Plan:
         if request.any_shape or len(deployments) == 1:
             raise
     any_shape = tuple(replace(deployment, any_shape=True) for deployment in deployments)
-    found = plan_jointly(replace(question, deployments=any_shape))
-    return replace(found, notes=(NONE_DEPLOYABLE, *found.notes))
+    result = plan_jointly(replace(question, deployments=any_shape))
+    return replace(result, notes=(NONE_DEPLOYABLE, *result.notes))
 
 
 def planned_deployments(request: requests.PlanRequest) -> tuple[list[Deployment], list[float]]:
@@ -124,7 +124,8 @@ def planned_deployments(request: requests.PlanRequest) -> tuple[list[Deployment]
             raise request.refuse("phase" if request.phase == "prefill" else "goal", why)
     if request.alone:
         deployments = [
-            replace(one, workload=replace(one.workload, prefix_hit=request.prefix_hit)) for one in deployments
+            replace(deployment, workload=replace(deployment.workload, prefix_hit=request.prefix_hit))
+            for deployment in deployments
         ]
     return deployments, [share for _, share in named]
 
@@ -150,9 +151,9 @@ def scores(request: requests.ScoreRequest, plans: Sequence[PlanLike]) -> list[Pl
     InputError
         As :func:`score`.
     """
-    given = [inputs.plan_of(plan, request.settings) for plan in plans]
-    clusters = [plan.deployment.cluster for plan in given]
-    return [_scored(request, inputs.priced(request, plan, *clusters)) for plan in given]
+    originals = [inputs.plan_of(plan, request.settings) for plan in plans]
+    clusters = [plan.deployment.cluster for plan in originals]
+    return [_scored(request, inputs.priced(request, plan, *clusters)) for plan in originals]
 
 
 def _scored(request: requests.ScoreRequest, scored: Plan) -> Plan:
@@ -198,20 +199,20 @@ def replan(request: requests.ReplanRequest) -> Replanned:
     """
     from placement.migrate.pools import replan_pools
 
-    wanted, old = replan_options(request), inputs.plan_of(request.plan)
-    other = None
+    options, old = replan_options(request), inputs.plan_of(request.plan)
+    loads = None
     if request.loads is not None or request.routing:
-        other = inputs.loads_of(old.deployment.model, request.loads, request.routing, seed=request.seed)
-    now = None if request.cluster is None else inputs.cluster_of(request.cluster)
-    told = ProgressReporter(request.on_progress)
-    told.stage("re-planning")
+        loads = inputs.loads_of(old.deployment.model, request.loads, request.routing, seed=request.seed)
+    cluster = None if request.cluster is None else inputs.cluster_of(request.cluster)
+    reporter = ProgressReporter(request.on_progress)
+    reporter.stage("re-planning")
     return replan_pools(
         old,
-        other,
-        wanted,
+        loads,
+        options,
         pool=request.pool,
-        cluster=now,
-        on_progress=told.moves,
+        cluster=cluster,
+        on_progress=reporter.moves,
         cancel=request.cancel,
     )
 
@@ -231,9 +232,9 @@ def what_if(request: requests.WhatIfRequest) -> Levers:
     from placement.analysis.levers import find_levers
     from placement.pools import one_pool
 
-    told = ProgressReporter(request.on_progress)
+    reporter = ProgressReporter(request.on_progress)
     return find_levers(
-        one_pool(inputs.plan_of(request.plan, request.settings), request.pool), on_stage=told.stage
+        one_pool(inputs.plan_of(request.plan, request.settings), request.pool), on_stage=reporter.stage
     )
 
 
@@ -257,14 +258,14 @@ def sweep(request: requests.SweepRequest) -> Sweep | Pools:
     if not request.alone:
         names = [name for name in (request.cluster, request.prefill_cluster) if name is not None]
         sides = inputs.clusters_of(names, request.settings)
-        found = layouts.served(inputs.deployment_of(request, request.model, *sides), request, *sides[1:])
-        serving, tpot_s = found.serving, found.tpot_s
-        if found.best is None:
+        pools = layouts.served(inputs.deployment_of(request, request.model, *sides), request, *sides[1:])
+        serving, tpot_s = pools.serving, pools.tpot_s
+        if pools.best is None:
             refuse_limits(serving, Limits(tpot_s, serving.ttft_s))
         if request.ttft_p99_s is None:
-            return found
+            return pools
         loaded = match_under_load(serving, LoadLimits(request.ttft_p99_s, tpot_s))
-        return replace(found, ttft_p99_s=request.ttft_p99_s, loaded=loaded)
+        return replace(pools, ttft_p99_s=request.ttft_p99_s, loaded=loaded)
     priced = make_deployment(request)
     workload = replace(priced.workload, prefix_hit=request.prefix_hit)
     alone = layouts.swept(replace(priced, workload=workload), speeds=request.speeds)
@@ -335,7 +336,7 @@ def economics(request: requests.EconomicsRequest) -> Economics:
     cluster = inputs.cluster_of(request.cluster, request.settings)
     board = Roofline(inputs.deployment_of(request, request.model or "deepseek-v3", cluster))
     listed = Listed(request.price_in, request.price_out, request.price_cached, *request.price_long)
-    usual = {key: said.value or 0.0 for key, said in lecture().items()}
+    usual = {key: cited.value or 0.0 for key, cited in lecture().items()}
     known = request.model is not None
     active = request.active or (board.deployment.model.active_params if known else usual["active_params"])
     kv_bytes = board.figures["kv_bytes_per_token"] if known else usual["price_kv_bytes"]
@@ -369,10 +370,10 @@ def compare(request: requests.CompareRequest) -> Comparison:
         sides, scales = inputs.compared_clusters(request.clusters, request.gpus, request.settings), {}
     names = [side.name for side in sides]  # by which rows, bills and drawings are told apart
     inputs.refuse_twice(names, "clusters", "give each cluster once, under its own name")
-    found = compared(inputs.deployments_of(request, request.model, sides), request)
-    rows = tuple(row.times(scales.get(row.cluster, 1.0)) for row in found.rows)
-    found = replace(found, rows=rows, scales=scales, budget=request.budget)
-    return replace(found, others=tuple(recipes.recipes_compared(found, request)))
+    comparison = compared(inputs.deployments_of(request, request.model, sides), request)
+    rows = tuple(row.times(scales.get(row.cluster, 1.0)) for row in comparison.rows)
+    comparison = replace(comparison, rows=rows, scales=scales, budget=request.budget)
+    return replace(comparison, others=tuple(recipes.recipes_compared(comparison, request)))
 
 
 def compared(deployments: Sequence[Deployment], request: requests.CompareRequest) -> Comparison:
@@ -385,10 +386,10 @@ def compared(deployments: Sequence[Deployment], request: requests.CompareRequest
 
     free = request.tok_s_user == NO_LIMIT
     targets: Sequence[float] = () if isinstance(request.tok_s_user, str) else request.tok_s_user or ()
-    told, turn = ProgressReporter(request.on_progress), count(1)
+    reporter, turn = ProgressReporter(request.on_progress), count(1)
 
     def on_progress(name: str) -> None:
-        told.stage(f"comparing {name}, {next(turn)} of {len(deployments)}")
+        reporter.stage(f"comparing {name}, {next(turn)} of {len(deployments)}")
 
     if not request.alone:
         usual = not (targets or free)
@@ -396,14 +397,13 @@ def compared(deployments: Sequence[Deployment], request: requests.CompareRequest
         servings: dict[str, Serving] = {}
 
         def serving(deployment: Deployment) -> Serving:
-            on_progress(deployment.cluster.name)
-            found = servings[deployment.cluster.name] = layouts.serving_of(
-                deployment, request, [1 / speed for speed in speeds]
-            )
-            return found
+            name = deployment.cluster.name
+            on_progress(name)
+            servings[name] = layouts.serving_of(deployment, request, [1 / speed for speed in speeds])
+            return servings[name]
 
         def rates(deployment: Deployment, targets: Sequence[float | None]) -> list[float | None]:
-            told.stage("splitting the gain")
+            reporter.stage("splitting the gain")
             try:
                 return recipes.rates_at(deployment, request, targets)
             except InfeasibleError:
@@ -412,7 +412,7 @@ def compared(deployments: Sequence[Deployment], request: requests.CompareRequest
         def loaded(serving: Serving, speed: float | None) -> RateMatch | None:
             if request.ttft_p99_s is None:
                 return None
-            told.stage(f"simulating {serving.decode.deployment.cluster.name}")
+            reporter.stage(f"simulating {serving.decode.deployment.cluster.name}")
             return match_under_load(serving, LoadLimits(request.ttft_p99_s, speed and 1 / speed))
 
         rows = compare_serving(deployments, serving, speeds, usual=usual, loaded=loaded)
@@ -429,11 +429,10 @@ def compared(deployments: Sequence[Deployment], request: requests.CompareRequest
             placed_by=inputs.loads_of(deployments[0].model, seed=request.seed),
         )
     tpot_s = NO_LIMIT if free else None
-    wanted = PlanOptions(time_limit_s=0.0, seed=request.seed, tpot_s=tpot_s, ttft_s=request.prefill_s)
-    first = deployments[0]
-    loads = inputs.loads_of(first.model, request.loads, seed=request.seed)
-    rows = compare_clusters(deployments, loads, wanted, targets, on_progress=on_progress)
-    usual = not targets and wanted.service_level(first.workload).usual
+    options = PlanOptions(time_limit_s=0.0, seed=request.seed, tpot_s=tpot_s, ttft_s=request.prefill_s)
+    loads = inputs.loads_of(deployments[0].model, request.loads, seed=request.seed)
+    rows = compare_clusters(deployments, loads, options, targets, on_progress=on_progress)
+    usual = not targets and options.service_level(deployments[0].workload).usual
     return Comparison(tuple(rows), tuple(deployments), loads, usual=usual, placed_by=loads)
 
 
@@ -455,16 +454,16 @@ def size(request: requests.SizeRequest) -> Size | Sizes:
     from cost.serving.sizes import Refused, Sizes
 
     sides = inputs.clusters_of(request.cluster, request.settings)
-    found: list[Size | Refused] = []
-    for one in inputs.deployments_of(request, request.model, sides):
+    results: list[Size | Refused] = []
+    for deployment in inputs.deployments_of(request, request.model, sides):
         try:
-            found.append(_sized(one, request))
+            results.append(_sized(deployment, request))
         except InfeasibleError as error:
-            found.append(Refused(one, error))
-    sizes = Sizes(tuple(found))
+            results.append(Refused(deployment, error))
+    sizes = Sizes(tuple(results))
     if not sizes.sizes:
         raise sizes.refused[0].error
-    return sizes if len(found) > 1 else sizes.sizes[0]
+    return sizes if len(results) > 1 else sizes.sizes[0]
 
 
 def _sized(priced: Deployment, request: requests.SizeRequest) -> Size:
@@ -479,18 +478,18 @@ def _sized(priced: Deployment, request: requests.SizeRequest) -> Size:
     demand = request.as_options(Demand, tpot_s=tpot_s, ttft_s=None if lengths is None else ttft_s)
     mixed = lengths is not None and len(lengths.isl) > 1
 
-    def of(wanted: Demand) -> Size:
-        if wanted.usd_m is not None:
-            wanted = sized(priced, wanted, lengths=lengths).demand
-        fleet = None if mixed else FleetOnUnits(priced, wanted, lengths=lengths)
-        return sized(priced, wanted, lengths=lengths, fleet=fleet)
+    def of(trial: Demand) -> Size:
+        if trial.usd_m is not None:
+            trial = sized(priced, trial, lengths=lengths).demand
+        fleet = None if mixed else FleetOnUnits(priced, trial, lengths=lengths)
+        return sized(priced, trial, lengths=lengths, fleet=fleet)
 
-    found, left_out = relax_default_limits(of, demand, usual)
+    result, left_out = relax_default_limits(of, demand, usual)
     if request.ttft_p99_s is not None:
-        on_average = of(replace(found.demand, ttft_p99_s=None)).gpus
-        return replace(found, usual=usual, left_out=left_out, on_average=on_average)
-    other = recipes.size_under_other(found, priced, request)
-    return replace(found, usual=usual, left_out=left_out, other=other)
+        on_average = of(replace(result.demand, ttft_p99_s=None)).gpus
+        return replace(result, usual=usual, left_out=left_out, on_average=on_average)
+    recipe_gain = recipes.size_under_other(result, priced, request)
+    return replace(result, usual=usual, left_out=left_out, other=recipe_gain)
 
 
 def replay(request: requests.ReplayRequest) -> Replayed:

@@ -54,12 +54,12 @@ def _guarded(run: Callable[..., None], begun: list[str], ctrl_c: CtrlC) -> Calla
     """Return a command that says so where it is interrupted (typer ends it without a word), and that it works."""
 
     @wraps(run)
-    def wrapped(**given: object) -> None:
+    def wrapped(**options: object) -> None:
         begun.append(run.__name__)
         with recording_written() as written:
             try:
                 with working(run.__name__.rstrip("_").replace("_", "-")):
-                    run(**given)
+                    run(**options)
                 sys.stdout.flush()
                 _unless_interrupted(ctrl_c.came)
             except BrokenPipeError:
@@ -86,15 +86,15 @@ def _guarded(run: Callable[..., None], begun: list[str], ctrl_c: CtrlC) -> Calla
 def function_of(name: str) -> Callable[..., None]:
     """Return the function of a command."""
     module = import_module(f"rackplan.commands.{COMMANDS[name].module}")
-    found = name.replace("-", "_")
-    run: Callable[..., None] = getattr(module, found if hasattr(module, found) else f"{found}_")
+    function = name.replace("-", "_")
+    run: Callable[..., None] = getattr(module, function if hasattr(module, function) else f"{function}_")
     return run
 
 
 def request_of(name: str) -> type[Request]:
     """Return the request type of a command."""
-    found: type[Request] = function_of(name).request  # type: ignore[attr-defined]
-    return found
+    request: type[Request] = function_of(name).request  # type: ignore[attr-defined]
+    return request
 
 
 def make_app(begun: list[str] | None = None, ctrl_c: CtrlC | None = None) -> Commands:
@@ -112,9 +112,9 @@ def make_app(begun: list[str] | None = None, ctrl_c: CtrlC | None = None) -> Com
         from rackplan.commands.options import typed
 
         app, run = typer.Typer(**look, add_completion=False), function_of(name)
-        more = [HELP_ALL] if request_of(name).FIRST else []
+        extra = [HELP_ALL] if request_of(name).FIRST else []
         text = f"{COMMANDS[name].text}\n\n{run.__doc__}"
-        app.command(name=name, cls=Command, help=text)(_guarded(typed(run, *more), begun, ctrl_c))
+        app.command(name=name, cls=Command, help=text)(_guarded(typed(run, *extra), begun, ctrl_c))
         return typer.main.get_command(app)
 
     app = typer.Typer(
@@ -174,8 +174,8 @@ def _refuse_empty(words: Sequence[str]) -> None:
     InputError
         If there is one, with what stands before it.
     """
-    for before, word in pairwise(words):
-        name, equals, value = word.partition("=") if word.startswith("--") else (before, "", "")
+    for previous, word in pairwise(words):
+        name, equals, value = word.partition("=") if word.startswith("--") else (previous, "", "")
         if not (value if equals else word).strip():
             where = name if name.startswith("-") else "an argument"
             raise InputError(f"{where} is empty; is a shell variable unset?")
@@ -211,13 +211,13 @@ def main() -> None:
     try:
         with ending_by_signal() as ctrl_c, spelling(_flag_of):
             _refuse_empty(sys.argv)
-            first = next(iter(sys.argv[1:]), "")
-            if first in OLD_NAMES:
-                rest, name = sys.argv[2:], OLD_NAMES[first]
-                if first == "fleet" and any(word.partition("=")[0] == "--tok-s" for word in rest):
+            command = next(iter(sys.argv[1:]), "")
+            if command in OLD_NAMES:
+                words, name = sys.argv[2:], OLD_NAMES[command]
+                if command == "fleet" and any(word.partition("=")[0] == "--tok-s" for word in words):
                     name = "size"  # a demand
-                typed = " ".join(filter(None, ("rackplan", name, shlex.join(rest))))
-                raise InputError(f"{first} has another name; type: {typed}")
+                typed = " ".join(filter(None, ("rackplan", name, shlex.join(words))))
+                raise InputError(f"{command} has another name; type: {typed}")
             begun: list[str] = []
             code = make_app(begun, ctrl_c)(prog_name="rackplan", standalone_mode=False) or 0
             # while options are read typer ends without a word

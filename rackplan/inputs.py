@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from placement.plan import Plan
     from topology.cluster import Cluster
 
-_LONG_BYTES = 2**24
+_PROGRESS_BYTES = 2**24
+"""Size of files (bytes) from which reading shows progress."""
 OF_EXPERTS = ("ep", "redundant", "loads", "routing", "spread", "split", "quota_slots", "objective")
 """Fields without effect for a model without routed experts."""
 
@@ -78,8 +79,8 @@ def clusters_of(clusters: Sequence[ClusterLike], settings: Lines = ()) -> list[C
     from topology.changes.overrides import overrides
     from topology.files.resolve import resolve_cluster
 
-    found = [resolve_cluster(cluster) for cluster in clusters]
-    return overrides(found, settings) if settings else found
+    resolved = [resolve_cluster(cluster) for cluster in clusters]
+    return overrides(resolved, settings) if settings else resolved
 
 
 def refuse_twice(names: Sequence[str], field: str, instead: str) -> None:
@@ -110,24 +111,24 @@ def compared_clusters(
     from topology.catalog import cluster_names
     from topology.files.resolve import cluster_called
 
-    named = [cluster_called(str(one)) if isinstance(one, str | Path) else one for one in clusters]
+    named = [cluster_called(str(entry)) if isinstance(entry, str | Path) else entry for entry in clusters]
     sides = clusters_of(named)
     count = gpus if gpus is not None else max(len(side.gpus) for side in sides)
     sized = [
-        f"{one}@{count}"
-        if isinstance(one, str) and one in cluster_names() and len(side.gpus) != count
-        else one
-        for one, side in zip(named, sides, strict=True)
+        f"{entry}@{count}"
+        if isinstance(entry, str) and entry in cluster_names() and len(side.gpus) != count
+        else entry
+        for entry, side in zip(named, sides, strict=True)
     ]
-    found = clusters_of(sized, settings)
-    for side in found:
+    compared = clusters_of(sized, settings)
+    for side in compared:
         if gpus is not None and len(side.gpus) != gpus:
             raise InputError(
                 f"{side.name} has {len(side.gpus)} GPUs; leave {input_name('gpus')} or its @GPUS out.",
                 field="gpus",
                 value=gpus,
             )
-    return found
+    return compared
 
 
 def plan_of(plan: PlanLike, settings: Lines = ()) -> Plan:
@@ -143,20 +144,22 @@ def plan_of(plan: PlanLike, settings: Lines = ()) -> Plan:
     from placement.plan import Plan
     from placement.plans.reading import read_plan
 
-    found = plan if isinstance(plan, Plan) else read_plan(plan)
+    original = plan if isinstance(plan, Plan) else read_plan(plan)
     if not settings:
-        return found
+        return original
     from placement.pools import each_pool
     from placement.scoring import on_cluster
     from topology.changes.overrides import overrides
 
-    return each_pool(found, lambda pool: on_cluster(pool, overrides([pool.deployment.cluster], settings)[0]))
+    return each_pool(
+        original, lambda pool: on_cluster(pool, overrides([pool.deployment.cluster], settings)[0])
+    )
 
 
-def book_of(money: Money, *clusters: Cluster, kept: PriceBook | None = None) -> PriceBook:
+def book_of(money: Money, *clusters: Cluster, stored: PriceBook | None = None) -> PriceBook:
     """Return the prices and powers; given ones must be for GPUs of ``clusters``.
 
-    ``kept`` is what a plan keeps: it stands where nothing is given.
+    ``stored`` is that of a plan, which stands where nothing is given.
 
     Raises
     ------
@@ -167,31 +170,31 @@ def book_of(money: Money, *clusters: Cluster, kept: PriceBook | None = None) -> 
     from cost.money.prices import PriceBook, gpu_named
 
     def read(
-        given: Mapping[str, str | float] | None, field: str, unit: str, example: str
+        values: Mapping[str, str | float] | None, field: str, unit: str, example: str
     ) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for name, figure in (given or {}).items():
+        by_gpu: dict[str, float] = {}
+        for name, figure in (values or {}).items():
             text = f"{name}={figure}"
             try:
                 gpu = name if name in NETWORK else gpu_named(name, clusters)
             except InputError as error:
                 raise InputError(str(error), field=field, value=text) from None
-            if gpu in found:
+            if gpu in by_gpu:
                 raise InputError(f"duplicate {gpu}; leave one out.", field=field, value=text)
-            found[gpu] = amount(str(figure), f"{input_name(field)} {text}", unit)
-            if not math.isfinite(found[gpu]) or found[gpu] <= 0:
+            by_gpu[gpu] = amount(str(figure), f"{input_name(field)} {text}", unit)
+            if not math.isfinite(by_gpu[gpu]) or by_gpu[gpu] <= 0:
                 raise InputError(f"expected a number above 0, like {example}.", field=field, value=text)
-        return found
+        return by_gpu
 
     prices = read(money.prices, "prices", "USD/h", "gb200=3.10")
     powers = read(money.powers, "powers", "W", "gb200=1900")
-    for field, given, unit in (("prices", prices, "USD/h"), ("powers", powers, "W")):
-        for gpu, value in given.items():
-            if gpu not in NETWORK and (wrong := _wrong(unit, gpu, value)):
-                raise InputError(wrong, field=field, value=f"{gpu}={value:g}")
-    kept = kept or PriceBook()
-    basis = kept.basis if money.price_basis is None else money.price_basis
-    book = PriceBook(basis, {**kept.prices, **prices}, {**kept.powers, **powers})
+    for field, figures, unit in (("prices", prices, "USD/h"), ("powers", powers, "W")):
+        for gpu, value in figures.items():
+            if gpu not in NETWORK and (problem := _wrong(unit, gpu, value)):
+                raise InputError(problem, field=field, value=f"{gpu}={value:g}")
+    stored = stored or PriceBook()
+    basis = stored.basis if money.price_basis is None else money.price_basis
+    book = PriceBook(basis, {**stored.prices, **prices}, {**stored.powers, **powers})
     for cluster in clusters:
         book.check(cluster)
     return book
@@ -207,8 +210,8 @@ def _wrong(unit: str, gpu: str, value: float) -> str:
     return wrong_power(value, chip.value if chip is not None and chip.published else None)
 
 
-def priced(money: Money, plan: Plan, *others: Cluster) -> Plan:
-    """Return a plan with given prices and powers (for its GPUs or ``others``), else with its own.
+def priced(money: Money, plan: Plan, *clusters: Cluster) -> Plan:
+    """Return a plan with given prices and powers (for its GPUs or those of ``clusters``), else with its own.
 
     Raises
     ------
@@ -217,14 +220,14 @@ def priced(money: Money, plan: Plan, *others: Cluster) -> Plan:
     """
     from placement.pools import each_pool
 
-    prices = book_of(money, plan.deployment.cluster.whole, *others, kept=plan.deployment.prices)
+    prices = book_of(money, plan.deployment.cluster.whole, *clusters, stored=plan.deployment.prices)
     return each_pool(plan, lambda pool: replace(pool, deployment=replace(pool.deployment, prices=prices)))
 
 
-def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others: Cluster) -> Deployment:
+def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *clusters: Cluster) -> Deployment:
     """Return the deployment: given options, else those of the recipe, and the measured accept length.
 
-    Prices and powers may be of GPUs of ``others`` too.
+    Prices and powers may be of GPUs of ``clusters`` too.
 
     Raises
     ------
@@ -236,12 +239,12 @@ def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others:
     from cost.inputs.workload import Workload
     from cost.recipe import published_recipe, recipe_words
 
-    found = model_of(model, request.weights)
+    resolved = model_of(model, request.weights)
     recipe, source = None, ""
     if request.recipe == "usual":
-        recipe, source = published_recipe([domain.gpu.name for domain in cluster.spec.domains], found)
-        if recipe is not None and found.weights_override is None:
-            found = model_of(found, recipe.narrowed(found))
+        recipe, source = published_recipe([domain.gpu.name for domain in cluster.spec.domains], resolved)
+        if recipe is not None and resolved.weights_override is None:
+            resolved = model_of(resolved, recipe.narrowed(resolved))
     usual = recipe or Workload()
     phase, context = getattr(request, "phase", None) or "decode", getattr(request, "context", None)
     phase = "decode" if phase == "both" else phase  # lengths say what one pool does
@@ -261,14 +264,14 @@ def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others:
         and (getattr(request, "quota_slots", None) or 1),
     )
     if source:
-        source = f"{recipe_words(found, work)} ({'usual' if recipe else 'the checkpoint'}; {source})"
-    if found.moe is None:
+        source = f"{recipe_words(resolved, work)} ({'usual' if recipe else 'the checkpoint'}; {source})"
+    if resolved.moe is None:
         for name in filter(request.given, OF_EXPERTS):
-            raise request.refuse(name, f"{found.name} is dense and has no routed experts")
-    prices = book_of(request, cluster, *others)
+            raise request.refuse(name, f"{resolved.name} is dense and has no routed experts")
+    prices = book_of(request, cluster, *clusters)
     return Deployment(
         cluster,
-        found,
+        resolved,
         work,
         engine=request.engine,
         mem_util=request.mem_util,
@@ -282,8 +285,8 @@ def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others:
 
 def deployments_of(request: Pricing, model: ModelLike, sides: Sequence[Cluster]) -> list[Deployment]:
     """Return the deployments on several clusters, each with its own recipe."""
-    found = model_of(model, request.weights)  # made once: sides share it
-    return [deployment_of(request, found, side, *sides) for side in sides]
+    shared = model_of(model, request.weights)  # made once: sides share it
+    return [deployment_of(request, shared, side, *sides) for side in sides]
 
 
 def correction_of(request: Pricing) -> Correction:
@@ -327,28 +330,28 @@ def loads_of(
     from cost.experts.traces.windows import MOST_WINDOWS
 
     if isinstance(loads, ExpertLoads):
-        wanted = (len(model.moe_layers), model.moe.experts if model.moe else 0)
-        if loads.tokens.shape[1:] != wanted:
+        shape = (len(model.moe_layers), model.moe.experts if model.moe else 0)
+        if loads.tokens.shape[1:] != shape:
             raise InputError(
                 f"the loads have {loads.tokens.shape[1]} layers of {loads.tokens.shape[2]} experts; {model.name} "
-                f"has {wanted[0]} of {wanted[1]}.",
+                f"has {shape[0]} of {shape[1]}.",
                 field="loads",
             )
         return loads
     texts, moe = several(loads), model.moe
     if moe is None:
-        for field, given in (("loads", texts), ("routing", routing)):
-            if given:
-                first = given[0] if isinstance(given[0], str) else "an array"
+        for field, values in (("loads", texts), ("routing", routing)):
+            if values:
+                example = values[0] if isinstance(values[0], str) else "an array"
                 raise InputError(
-                    f"{model.name} has no routed experts; leave it out.", field=field, value=first
+                    f"{model.name} has no routed experts; leave it out.", field=field, value=example
                 )
         return None
-    found = None
+    expert_loads = None
     needs = Wanted(tuple(model.moe_layers), len(model.layers), moe.experts, moe.top_k)
     if texts or not routing:
         with reading_progress(text for text in texts if isinstance(text, str)) as on_progress:
-            found = read_loads(
+            expert_loads = read_loads(
                 texts or [DEFAULT_LOADS],
                 needs,
                 seed=seed,
@@ -356,11 +359,11 @@ def loads_of(
                 on_progress=on_progress,
             )
     if not routing:
-        return found
+        return expert_loads
     from cost.experts.traces.open import read_routing
 
     with reading_progress(routing) as on_progress:
-        return routed_loads(read_routing(routing, needs, on_progress=on_progress), found)
+        return routed_loads(read_routing(routing, needs, on_progress=on_progress), expert_loads)
 
 
 def several(loads: Any) -> list[str | NDArray[Any]]:
@@ -375,11 +378,11 @@ def several(loads: Any) -> list[str | NDArray[Any]]:
 
     if loads is None:
         return []
-    each = loads if isinstance(loads, list | tuple) else [loads]
-    if each and not any(isinstance(one, str | Path) or hasattr(one, "shape") for one in each):
-        each = [loads]
+    items = loads if isinstance(loads, list | tuple) else [loads]
+    if items and not any(isinstance(item, str | Path) or hasattr(item, "shape") for item in items):
+        items = [loads]
     try:
-        return [str(one) if isinstance(one, str | Path) else np.asarray(one) for one in each]
+        return [str(item) if isinstance(item, str | Path) else np.asarray(item) for item in items]
     except ValueError:
         raise InputError(
             "its rows have different lengths; give tokens as [layers, experts].", field="loads"
@@ -391,7 +394,7 @@ def reading_progress(texts: Iterable[str]) -> Iterator[Callable[[str, float], No
     """Yield a progress callback for reading files on a terminal; None if all ``texts`` are short."""
     from rackplan.progress import progress
 
-    if not any(_bytes_below(Path(text)) > _LONG_BYTES for text in texts):
+    if not any(_bytes_below(Path(text)) > _PROGRESS_BYTES for text in texts):
         yield None
         return
     with progress() as reporter:
@@ -408,7 +411,7 @@ def _bytes_below(path: Path) -> int:
         return 0
 
 
-_SUM = 0.005
+_SHARE_ROUNDING = 0.005
 """Shares whose sum differs from 1 by less than this were rounded."""
 
 
@@ -422,35 +425,37 @@ def shares_of(models: Any) -> tuple[list[tuple[Any, float]], list[str]]:
     InputError
         If a share is no number above 0, one model has none beside others that have, or one is given twice.
     """
-    if isinstance(models, Mapping) and all(isinstance(one, int | float) for one in models.values()):
-        found: list[tuple[Any, float | None]] = list(plain(dict(models)).items())
+    if isinstance(models, Mapping) and all(isinstance(entry, int | float) for entry in models.values()):
+        pairs: list[tuple[Any, float | None]] = list(plain(dict(models)).items())
     elif isinstance(models, list | tuple):
-        found = [split_share(one) for one in models]
+        pairs = [split_share(entry) for entry in models]
     else:
-        found = [split_share(models) if isinstance(models, str) else (models, None)]
-    if not found:
+        pairs = [split_share(models) if isinstance(models, str) else (models, None)]
+    if not pairs:
         raise InputError(
             "expected models with shares of requests above 0, like {'kimi-k2': 0.3}.", field="model"
         )
-    for name, share in found:
+    for name, share in pairs:
         if share is not None and not (math.isfinite(share) and share > 0):
             raise InputError(
                 "expected a share of requests above 0, like 0.7.",
                 field="model",
                 value=f"{name}:{share:g}",
             )
-    given = [share for _, share in found if share is not None]
-    if not given:
-        even = f"no shares were given: the {len(found)} models receive equal shares of requests"
-        return [(name, 1 / len(found)) for name, _ in found], [even] if len(found) > 1 else []
-    if len(given) < len(found):
-        without = next(name for name, share in found if share is None)
+    shares = [share for _, share in pairs if share is not None]
+    if not shares:
+        even = f"no shares were given: the {len(pairs)} models receive equal shares of requests"
+        return [(name, 1 / len(pairs)) for name, _ in pairs], [even] if len(pairs) > 1 else []
+    if len(shares) < len(pairs):
+        without = next(name for name, share in pairs if share is None)
         raise InputError(
             f"give every model a share of requests, like {without}:0.3.", field="model", value=without
         )
-    total = math.fsum(given)
-    notes = [f"the shares add up to {total:g} and were normalized"] if abs(total - 1) > _SUM else []
-    return [(name, (share or 0.0) / total) for name, share in found], notes
+    total = math.fsum(shares)
+    notes = (
+        [f"the shares add up to {total:g} and were normalized"] if abs(total - 1) > _SHARE_ROUNDING else []
+    )
+    return [(name, (share or 0.0) / total) for name, share in pairs], notes
 
 
 def notes_of(request: Request) -> list[str]:
@@ -459,12 +464,12 @@ def notes_of(request: Request) -> list[str]:
 
     notes: list[str] = []
     for name in ("cluster", "prefill_cluster", "clusters"):
-        given = getattr(request, name, None)
-        clusters = given if isinstance(given, list | tuple) else [given]
+        value = getattr(request, name, None)
+        clusters = value if isinstance(value, list | tuple) else [value]
         notes += [cluster_remark(cluster) for cluster in clusters if isinstance(cluster, str)]
-    tokens, whole = getattr(request, "context", None), getattr(request, "whole", None)
-    if whole is not None:
-        tokens = max(map(sum, zip(whole.isl, whole.osl, strict=True)))
+    tokens, lengths = getattr(request, "context", None), getattr(request, "whole", None)
+    if lengths is not None:
+        tokens = max(map(sum, zip(lengths.isl, lengths.osl, strict=True)))
     named = getattr(request, "model", None) or getattr(request, "models", None)
     if tokens is not None and named is not None:
         models = (model_of(name, getattr(request, "weights", None)) for name, _ in shares_of(named)[0])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from topology.cluster import Cluster
 
 
-def within_limit(found: Sweep, request: SweepRequest) -> Sweep:
+def within_limit(sweep: Sweep, request: SweepRequest) -> Sweep:
     """Return a sweep of one phase with the limit that its best keeps.
 
     Raises
@@ -23,8 +23,8 @@ def within_limit(found: Sweep, request: SweepRequest) -> Sweep:
     LimitError
         If nothing keeps a limit that was given.
     """
-    default = found.deployment.workload.decodes and request.tpot_s is None
-    return found.within(request.limit_s, default=default)
+    default = sweep.deployment.workload.decodes and request.tpot_s is None
+    return sweep.within(request.limit_s, default=default)
 
 
 def swept(deployment: Deployment, *, speeds: Sequence[float] = ()) -> Sweep:
@@ -57,10 +57,10 @@ def served(
     from cost.serving.result import Pools
 
     tpot_s, _ = request.limits_s
-    found = serving_of(deployment, request, [] if tpot_s is None else [tpot_s], prefills)
-    if found.best(tpot_s) is None and request.tpot_s is None:
+    serving = serving_of(deployment, request, [] if tpot_s is None else [tpot_s], prefills)
+    if serving.best(tpot_s) is None and request.tpot_s is None:
         tpot_s = None
-    return Pools(found, tpot_s, tpot_default=request.tpot_s is None, ttft_default=request.ttft_ms is None)
+    return Pools(serving, tpot_s, tpot_default=request.tpot_s is None, ttft_default=request.ttft_ms is None)
 
 
 def serving_of(
@@ -80,15 +80,15 @@ def serving_of(
     """
     from cost.serving.serving import Serving
 
-    whole = request.whole
-    assert whole is not None  # noqa: S101 - else one phase is asked about
-    found = Serving.of(
+    lengths = request.whole
+    assert lengths is not None  # noqa: S101 - else one phase is asked about
+    serving = Serving.of(
         deployment,
-        whole,
+        lengths,
         prefills=prefills,
         ttft_s=request.ttft_s,
         speeds=[1 / tpot_s for tpot_s in tpots],
     )
-    for side in (found.decode, found.prefill):
+    for side in (serving.decode, serving.prefill):
         side.that_fits()
-    return found.reachable() if request.ttft_ms is None else found
+    return serving.reachable() if request.ttft_ms is None else serving

@@ -32,43 +32,45 @@ if TYPE_CHECKING:
     from topology.cluster import Cluster
 
 P = ParamSpec("P")
-Asked = TypeVar("Asked", bound=Request)
+RequestT = TypeVar("RequestT", bound=Request)
 R = TypeVar("R")
 
 
 RESULT = "Printed it is a line; ``.summary()`` is what the command prints, ``.to_frame()`` rows, ``.plot()`` a chart."
 
 
-def door(request: Callable[P, Asked], answer: Callable[[Asked], R], returns: str = RESULT) -> Callable[P, R]:
+def door(
+    request: Callable[P, RequestT], answer: Callable[[RequestT], R], returns: str = RESULT
+) -> Callable[P, R]:
     """Return ``answer`` as a function whose parameters are the fields of its request."""
     of: Any = request
 
     @wraps(answer)
-    def called(*args: Any, **given: Any) -> Any:
-        return answer(make(of, *args, **given))
+    def called(*args: Any, **values: Any) -> Any:
+        return answer(make(of, *args, **values))
 
     options, returned = options_of(of), inspect.signature(answer).return_annotation
-    ordered = sorted(fields(of), key=lambda one: (one.kw_only, one.default is not MISSING))
+    ordered = sorted(fields(of), key=lambda field: (field.kw_only, field.default is not MISSING))
     called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter(
-                one.name,
-                inspect.Parameter.KEYWORD_ONLY if one.kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                default=inspect.Parameter.empty if one.default is MISSING else one.default,
-                annotation=named_type(options[one.name][1]).text + " | None" * (one.default is None),
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY if field.kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=inspect.Parameter.empty if field.default is MISSING else field.default,
+                annotation=named_type(options[field.name][1]).text + " | None" * (field.default is None),
             )
-            for one in ordered
+            for field in ordered
         ],
         return_annotation=returned,
     )
     del called.__wrapped__  # its parameter is the request
     called.__module__ = __name__
     called.__name__ = called.__qualname__ = answer.__name__.removeprefix("_")
-    summary, _, rest = inspect.cleandoc(answer.__doc__ or "").partition("\n\nRaises\n")
-    listed = "\n".join(_parameter(of, one.name) for one in ordered)
+    summary, _, raises = inspect.cleandoc(answer.__doc__ or "").partition("\n\nRaises\n")
+    listed = "\n".join(_parameter(of, field.name) for field in ordered)
     called.__doc__ = (
         f"{summary}\n\nParameters\n----------\n{listed}\n\nReturns\n-------\n{returned}\n"
-        f"{_indented(returns)}\n\nRaises\n{rest}"
+        f"{_indented(returns)}\n\nRaises\n{raises}"
     )
     return called
 
@@ -77,12 +79,16 @@ def documented(request: type[Request], *names: str) -> Callable[[Callable[P, R]]
     """Return what lists these options among the parameters of a function's docstring, in its signature's order."""
 
     def put(function: Callable[P, R]) -> Callable[P, R]:
-        before, _, after = inspect.cleandoc(function.__doc__ or "").partition("Returns\n-------\n")
-        summary, _, own = before.partition("Parameters\n----------\n")
-        listed = {one.partition(" :")[0]: one.strip() for one in re.split(r"(?m)^(?=\w+ :)", own) if one}
+        head, _, tail = inspect.cleandoc(function.__doc__ or "").partition("Returns\n-------\n")
+        summary, _, parameters = head.partition("Parameters\n----------\n")
+        listed = {
+            entry.partition(" :")[0]: entry.strip()
+            for entry in re.split(r"(?m)^(?=\w+ :)", parameters)
+            if entry
+        }
         listed |= {name: _parameter(request, name) for name in names}
         text = "\n".join(listed[name] for name in inspect.signature(function).parameters if name in listed)
-        function.__doc__ = f"{summary}Parameters\n----------\n{text}\n\nReturns\n-------\n{after}"
+        function.__doc__ = f"{summary}Parameters\n----------\n{text}\n\nReturns\n-------\n{tail}"
         return function
 
     return put
@@ -198,8 +204,8 @@ def make_loads(
     InputError
         If some cannot be used, or the model has no experts.
     """
-    given = make(requests.Loaded, loads=loads, routing=routing)
-    return inputs.loads_of(inputs.model_of(model), given.loads, given.routing, seed=seed)
+    request = make(requests.Loaded, loads=loads, routing=routing)
+    return inputs.loads_of(inputs.model_of(model), request.loads, request.routing, seed=seed)
 
 
 @documented(requests.ValidateRequest, "physics")

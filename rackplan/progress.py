@@ -38,8 +38,8 @@ class Reporter:
 class _Line(Reporter):
     """One line on standard error with what is done and for how long, drawn from the first silent second on."""
 
-    def __init__(self, what: str) -> None:
-        self._text = what
+    def __init__(self, text: str) -> None:
+        self._text = text
         self._live: Progress | None = None
         self._timer: Timer | None = None
         self._lock = Lock()
@@ -99,12 +99,12 @@ _LINE: ContextVar[_Line | None] = ContextVar("_LINE", default=None)
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
+def working(task: str) -> Iterator[None]:
     """Show progress on a terminal after one second of silence."""
     if not sys.stderr.isatty():
         yield
         return
-    line = _Line(f"{what} ...")
+    line = _Line(f"{task} ...")
     token = _LINE.set(line)
     line.rest()
     try:

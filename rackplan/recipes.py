@@ -29,10 +29,10 @@ def _gains(
     """Yield what the other recipe would bring to deployments where it exists, differs, fits, and that is much."""
     from cost.recipe import OtherRecipe
 
-    for other in _under_other(request, priced):
+    for deployment in _under_other(request, priced):
         with suppress(InfeasibleError):
-            for now, then, speed, gpus in price(other):
-                gain = OtherRecipe.over(now, then, other, tok_s_per_user=speed, gpus=gpus)
+            for tok_s, other_tok_s, speed, gpus in price(deployment):
+                gain = OtherRecipe.over(tok_s, other_tok_s, deployment, tok_s_per_user=speed, gpus=gpus)
                 if gain is not None:
                     yield gain
 
@@ -40,14 +40,17 @@ def _gains(
 def _under_other(
     request: CompareRequest | PlanRequest | SizeRequest, priced: Sequence[Deployment]
 ) -> Iterator[Deployment]:
-    other: Recipe = "usual" if request.recipe == "checkpoint" else "checkpoint"
-    sides = [now.cluster for now in priced]
-    for now, side in zip(priced, sides, strict=True):
+    recipe: Recipe = "usual" if request.recipe == "checkpoint" else "checkpoint"
+    sides = [deployment.cluster for deployment in priced]
+    for deployment, side in zip(priced, sides, strict=True):
         with suppress(InputError):  # a length to accept, of drafts that it has not
             (model, _), *_ = inputs.shares_of(request.model)[0]
-            then = inputs.deployment_of(replace(request, recipe=other), model, side, *sides)
-            if (then.model.precision, then.workload) != (now.model.precision, now.workload):
-                yield then
+            changed = inputs.deployment_of(replace(request, recipe=recipe), model, side, *sides)
+            if (changed.model.precision, changed.workload) != (
+                deployment.model.precision,
+                deployment.workload,
+            ):
+                yield changed
 
 
 def other_recipe(plan: Plan, request: PlanRequest) -> list[OtherRecipe]:
@@ -57,28 +60,30 @@ def other_recipe(plan: Plan, request: PlanRequest) -> list[OtherRecipe]:
     """
     from placement.scoring import score_placement
 
-    now, keys = plan.deployment, ("kv_dtype", "draft_tokens", "accept_length", "overlap")
+    deployment, keys = plan.deployment, ("kv_dtype", "draft_tokens", "accept_length", "overlap")
 
-    def price(other: Deployment) -> Iterator[tuple[float, float, None, int]]:
-        work = replace(now.workload, **{key: getattr(other.workload, key) for key in keys})
-        then = replace(now, model=other.model, workload=work, recipe=other.recipe)
-        score, _ = score_placement(then, plan.layout, plan.experts, plan.loads, plan.split, plan.unlike)
+    def price(changed: Deployment) -> Iterator[tuple[float, float, None, int]]:
+        work = replace(deployment.workload, **{key: getattr(changed.workload, key) for key in keys})
+        trial = replace(deployment, model=changed.model, workload=work, recipe=changed.recipe)
+        score, _ = score_placement(trial, plan.layout, plan.experts, plan.loads, plan.split, plan.unlike)
         yield plan.score.tok_s_per_gpu, score.tok_s_per_gpu, None, plan.layout.gpus_used
 
-    return list(_gains(request, [now] * (not plan.beside), price))
+    return list(_gains(request, [deployment] * (not plan.beside), price))
 
 
-def recipes_compared(found: Comparison, request: CompareRequest) -> Iterator[OtherRecipe]:
+def recipes_compared(comparison: Comparison, request: CompareRequest) -> Iterator[OtherRecipe]:
     """Return what the other recipe would bring where that is much, experts taken as perfectly balanced."""
 
-    def price(other: Deployment) -> Iterator[tuple[float, float, float | None, int]]:
-        rows = [row for row in found.rows if row.cluster == other.cluster.name and row.tok_s_per_gpu]
+    def price(deployment: Deployment) -> Iterator[tuple[float, float, float | None, int]]:
+        rows = [
+            row for row in comparison.rows if row.cluster == deployment.cluster.name and row.tok_s_per_gpu
+        ]
         targets = [row.target_tok_s_per_user for row in rows]
-        for row, target, rate in zip(rows, targets, rates_at(other, request, targets), strict=True):
+        for row, target, rate in zip(rows, targets, rates_at(deployment, request, targets), strict=True):
             if rate is not None:
                 yield row.tok_s_per_gpu or 0.0, rate, target, row.gpus
 
-    return _gains(request, found.deployments, price)
+    return _gains(request, comparison.deployments, price)
 
 
 def rates_at(
@@ -93,17 +98,22 @@ def rates_at(
         return iso_interactivity(under, [target or 0.0 for target in targets])
     serving = layouts.serving_of(deployment, request, [1 / speed for speed in speeds])
     best = [serving.best(None if target is None else 1 / target) for target in targets]
-    return [None if one is None else one.output_tok_s_per_gpu for one in best]
+    return [None if match is None else match.output_tok_s_per_gpu for match in best]
 
 
-def size_under_other(found: Size, priced: Deployment, request: SizeRequest) -> OtherRecipe | None:
+def size_under_other(result: Size, priced: Deployment, request: SizeRequest) -> OtherRecipe | None:
     """Return what the other recipe would bring for the same demand, one layout a pool, where that is much."""
     from cost.serving.sizing import size as sized
 
-    tpot_s = found.demand.tpot_s
+    tpot_s = result.demand.tpot_s
 
-    def price(other: Deployment) -> Iterator[tuple[float, float, float | None, int]]:
-        then = sized(other, found.demand, lengths=found.lengths, levels=False)
-        yield found.tok_s_per_gpu, then.tok_s_per_gpu, None if tpot_s is None else 1 / tpot_s, then.gpus
+    def price(deployment: Deployment) -> Iterator[tuple[float, float, float | None, int]]:
+        changed = sized(deployment, result.demand, lengths=result.lengths, levels=False)
+        yield (
+            result.tok_s_per_gpu,
+            changed.tok_s_per_gpu,
+            None if tpot_s is None else 1 / tpot_s,
+            changed.gpus,
+        )
 
     return next(_gains(request, [priced], price), None)

@@ -25,10 +25,10 @@ from rackplan import inputs
 from rackplan.requests import DeploymentRequest, ReplayRequest, make
 from topology.base.errors import InputError
 
-STEPS = 3000
-"""Steps per window: vLLM's re-plan interval."""
-_ALL = 1 << 30
-"""Maximum windows of a recording; none are merged."""
+STEPS_PER_WINDOW = 3000
+"""vLLM's re-plan interval."""
+_UNMERGED = 1 << 30
+"""Windows of a recording, more than any has: none are merged."""
 
 
 def replayed(request: ReplayRequest) -> Replayed:
@@ -44,25 +44,28 @@ def replayed(request: ReplayRequest) -> Replayed:
         If ``cancel`` says so before a window was scored.
     """
     require_names(request.policies or DEFAULT)
-    given = None if request.plan is None else inputs.plan_of(request.plan, request.settings)
-    deployment = _deployment(request, given)
+    stored = None if request.plan is None else inputs.plan_of(request.plan, request.settings)
+    deployment = _deployment(request, stored)
     loads = _windows(request, deployment.model)
     known = None
     if request.scenarios is not None:
         known = inputs.loads_of(deployment.model, request.scenarios, seed=request.seed)
-    elif given is not None and given.loads is not None and not given.loads.synthetic:
-        known = given.loads
-    told, count = ProgressReporter(request.on_progress), len(loads.tokens)
+    elif stored is not None and stored.loads is not None and not stored.loads.synthetic:
+        known = stored.loads
+    reporter, count = ProgressReporter(request.on_progress), len(loads.tokens)
     taking_part = entries(
-        request.policies or DEFAULT, steps_per_window=STEPS, windows=count, planned=given is not None
+        request.policies or DEFAULT,
+        steps_per_window=STEPS_PER_WINDOW,
+        windows=count,
+        planned=stored is not None,
     )
     path = str(request.plan) if isinstance(request.plan, str | Path) else ""
-    if given is not None:
-        plan, words = given, f"the plan of {path}" if path else "the plan that was given"
+    if stored is not None:
+        plan, words = stored, f"the plan of {path}" if path else "the plan that was given"
     else:
-        plan, words = _planned(request, deployment, loads, known, told)
-    setting = plan_setting(plan, STEPS, known)
-    notes = [*(inputs.plan_notes(given) if given is not None else []), *_passed_over(plan)]
+        plan, words = _planned(request, deployment, loads, known, reporter)
+    setting = plan_setting(plan, STEPS_PER_WINDOW, known)
+    notes = [*(inputs.plan_notes(stored) if stored is not None else []), *_passed_over(plan)]
     if not request.policies:
         taking_part, left_out = that_apply(taking_part, setting.groups)
         notes += left_out
@@ -72,7 +75,7 @@ def replayed(request: ReplayRequest) -> Replayed:
         taking_part,
         setting,
         budget=Budget(cancel=request.cancel),
-        on_progress=lambda at, of, name: told.stage(
+        on_progress=lambda at, of, name: reporter.stage(
             f"replaying window {at} of {of}: {name}, policy {next(turns)} of {len(taking_part)} "
             "(Ctrl-C keeps completed windows)"
         ),
@@ -91,13 +94,13 @@ def _windows(request: ReplayRequest, model: Model) -> ExpertLoads:
     texts = inputs.several(request.loads)
     files = [text for text in texts if isinstance(text, str) and not is_generator(text)]
     stepwise = [text for text in files if open_counts(text).of_steps]
-    most = MOST_WINDOWS if stepwise else _ALL
-    found = inputs.loads_of(model, texts, seed=request.seed, windows=most)
-    if found is not None and stepwise:
+    max_windows = MOST_WINDOWS if stepwise else _UNMERGED
+    loads = inputs.loads_of(model, texts, seed=request.seed, windows=max_windows)
+    if loads is not None and stepwise:
         names = ", ".join(Path(text).name for text in stepwise)
-        note = f"{names}: single steps were recorded; each window represents {STEPS:,} steps here"
-        found = replace(found, notes=(*found.notes, note))
-    if found is None or len(found.tokens) < 2:
+        note = f"{names}: single steps were recorded; each window represents {STEPS_PER_WINDOW:,} steps here"
+        loads = replace(loads, notes=(*loads.notes, note))
+    if loads is None or len(loads.tokens) < 2:
         named = [text if isinstance(text, str) else "an array" for text in texts]
         raise InputError(
             "only one window has tokens, and a replay plans on one window and scores the "
@@ -105,7 +108,7 @@ def _windows(request: ReplayRequest, model: Model) -> ExpertLoads:
             field="loads",
             value=", ".join(named),
         )
-    return found
+    return loads
 
 
 def _planned(
@@ -113,15 +116,15 @@ def _planned(
     deployment: Deployment,
     loads: ExpertLoads,
     known: ExpertLoads | None,
-    told: ProgressReporter,
+    reporter: ProgressReporter,
 ) -> tuple[Plan, str]:
     """Return a plan to start from, and what it was made for."""
     words = "planned for the stored loads"
     if known is None:
         known = replace(loads, tokens=loads.tokens[:1], names=loads.names[:1], notes=())
         words = "planned for the first window; give a PLAN made for several loads"
-    wanted = PlanOptions(time_limit_s=0.0, seed=request.seed)
-    plan = make_plan(deployment, known, wanted, on_stage=told.stage, cancel=request.cancel)
+    options = PlanOptions(time_limit_s=0.0, seed=request.seed)
+    plan = make_plan(deployment, known, options, on_stage=reporter.stage, cancel=request.cancel)
     if plan.interrupted:
         Budget(cancel=request.cancel).unless_cancelled()
         raise KeyboardInterrupt
@@ -150,11 +153,13 @@ def _deployment(request: ReplayRequest, plan: Plan | None) -> Deployment:
         of = make(DeploymentRequest, request.model, where, weights=request.weights)
         return inputs.deployment_of(of, request.model, where)
     planned = plan.deployment
-    given = (
+    pairs = (
         ("model", None if request.model is None else inputs.model_of(request.model), planned.model),
         ("cluster", None if request.cluster is None else inputs.cluster_of(request.cluster), planned.cluster),
     )
-    for field, other, own in given:
-        if other is not None and other.name != own.name:
-            raise InputError(f"the plan is for {own.name}; leave it out.", field=field, value=other.name)
+    for field, requested, of_plan in pairs:
+        if requested is not None and requested.name != of_plan.name:
+            raise InputError(
+                f"the plan is for {of_plan.name}; leave it out.", field=field, value=requested.name
+            )
     return planned

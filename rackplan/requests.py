@@ -149,7 +149,7 @@ class Option:
 
     def flag(self, name: str) -> str:
         """Return the long flag of the field ``name``."""
-        long = (one for one in self.flags.partition("/")[0].split() if one.startswith("--"))
+        long = (flag for flag in self.flags.partition("/")[0].split() if flag.startswith("--"))
         return next(long, f"--{name.replace('_', '-')}")
 
     @property
@@ -166,10 +166,12 @@ class Option:
 
 
 def opt(
-    default: Any, says: str, /, metavar: str = "", flags: str = "", *, kw_only: bool = True, **more: Any
+    default: Any, says: str, /, metavar: str = "", flags: str = "", *, kw_only: bool = True, **settings: Any
 ) -> Any:
     """Return a field with a default and an :class:`Option` whose help ``says`` what it is."""
-    return field(default=default, kw_only=kw_only, metadata={"option": Option(says, metavar, flags, **more)})
+    return field(
+        default=default, kw_only=kw_only, metadata={"option": Option(says, metavar, flags, **settings)}
+    )
 
 
 class Spelled(BeforeValidator):
@@ -177,8 +179,8 @@ class Spelled(BeforeValidator):
 
     def __get_pydantic_core_schema__(self, source_type: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return the schema of the value, which in JSON may be a text too."""
-        either = BeforeValidator(self.func, json_schema_input_type=source_type | str)
-        return either.__get_pydantic_core_schema__(source_type, handler)
+        validator = BeforeValidator(self.func, json_schema_input_type=source_type | str)
+        return validator.__get_pydantic_core_schema__(source_type, handler)
 
 
 def _wrong(expected: str) -> PydanticCustomError:
@@ -233,14 +235,14 @@ def _tokens(value: Any) -> Any:
     return _whole(value)
 
 
-def _above_0(value: Any, more: str = "") -> float:
+def _above_0(value: Any, detail: str = "") -> float:
     number = plain_number(value.strip()) if isinstance(value, str) else value
     if (
         isinstance(number, bool)
         or not isinstance(number, int | float)
         or not 0 < number <= sys.float_info.max
     ):
-        raise _wrong(f"expected a number above 0{more}")
+        raise _wrong(f"expected a number above 0{detail}")
     return float(number)
 
 
@@ -258,7 +260,7 @@ def _speeds(value: Any) -> Any:
         value = value.split(",")
     several = value if isinstance(value, Sequence) or hasattr(value, "tolist") else [value]
     try:
-        return tuple(_above_0(one) for one in several)
+        return tuple(_above_0(item) for item in several)
     except PydanticCustomError:
         raise _wrong("expected numbers above 0 with commas, like 25,50,100, or none") from None
 
@@ -266,12 +268,12 @@ def _speeds(value: Any) -> Any:
 def _sizes(value: Any) -> Any:
     """Read ``1,64,2400``, a number, or numbers."""
     try:
-        found = _speeds(value)
+        sizes = _speeds(value)
     except PydanticCustomError:
-        found = NO_LIMIT
-    if found == NO_LIMIT:
+        sizes = NO_LIMIT
+    if sizes == NO_LIMIT:
         raise _wrong("expected numbers above 0 with commas, like 1,64,2400")
-    return found
+    return sizes
 
 
 def _share(value: Any) -> Any:
@@ -329,34 +331,36 @@ def _bytes(value: Any) -> Any:
 
 def _texts(value: Any) -> Any:
     several = [value] if isinstance(value, str | Path) else value
-    if not isinstance(several, Sequence) or not all(isinstance(one, str | Path) for one in several):
+    if not isinstance(several, Sequence) or not all(isinstance(item, str | Path) for item in several):
         raise _wrong("expected text, or a list of texts")
     return tuple(map(str, several))
 
 
 def _lines(value: Any) -> Any:
     """Read settings: ``PART.FIGURE=VALUE``, several of them, or a mapping."""
-    return _texts([f"{part}={one}" for part, one in value.items()] if isinstance(value, Mapping) else value)
+    return _texts(
+        [f"{part}={figure}" for part, figure in value.items()] if isinstance(value, Mapping) else value
+    )
 
 
 def _by_gpu(value: Any) -> Any:
     """Read figures by GPU: ``GPU=FIGURE``, several of them, or a mapping."""
     if isinstance(value, Mapping):
-        return {str(gpu): str(one) for gpu, one in value.items()}
-    found: dict[str, str] = {}
+        return {str(gpu): str(number) for gpu, number in value.items()}
+    figures: dict[str, str] = {}
     for text in _texts(value):
         gpu, _, figure = (part.strip() for part in text.partition("="))
         if not (gpu and figure):
             raise _wrong("expected a mapping of GPUs to figures, or GPU=FIGURE, like gb200=3.10")
-        if gpu in found:
+        if gpu in figures:
             raise _wrong(f"duplicate {gpu}; leave one out")
-        found[gpu] = figure
-    return found
+        figures[gpu] = figure
+    return figures
 
 
 def _clusters(value: Any) -> Any:
     """Read a cluster, or several: a list of them."""
-    several = [_named(one) for one in (value if isinstance(value, list | tuple) else [value])]
+    several = [_named(cluster) for cluster in (value if isinstance(value, list | tuple) else [value])]
     if not several:
         raise _wrong("expected one or more clusters")
     return several
@@ -435,21 +439,21 @@ class Request:
         for name in filter(self.given, names):
             raise self.refuse(name, why)
 
-    def as_options(self, kind: Callable[..., T], **own: Any) -> T:
+    def as_options(self, kind: Callable[..., T], **settings: Any) -> T:
         """Return options of another ``kind``: its ``own``, and those that have the name of a field here."""
         names = [option.name for option in fields(kind) if hasattr(self, option.name)]  # type: ignore[arg-type]
-        return kind(**{name: getattr(self, name) for name in names} | own)
+        return kind(**{name: getattr(self, name) for name in names} | settings)
 
     @property
     def sources(self) -> list[str]:
         """Names of models, clusters, loads and plans as given; some are files."""
-        found: list[str] = []
+        names: list[str] = []
         for name in ("plan", "file", "model", "models", "cluster", "loads", "routing"):
             value = getattr(self, name, None)
             several = value if isinstance(value, list | tuple | Mapping) else [value]
-            texts = [str(one) for one in several if isinstance(one, str | Path)]
-            found += [split_share(text)[0] for text in texts] if name == "models" else texts
-        return found
+            texts = [str(item) for item in several if isinstance(item, str | Path)]
+            names += [split_share(text)[0] for text in texts] if name == "models" else texts
+        return names
 
     def check(self) -> None:
         """Reject options that cannot be combined.
@@ -477,8 +481,8 @@ def split_share(text: str) -> tuple[str, float | None]:
 
 def as_typed(value: object) -> str:
     """Return a value as typed on the command line."""
-    first = value[0] if isinstance(value, tuple | list) and value else value
-    return f"{first:g}" if isinstance(first, float) else str(first)
+    scalar = value[0] if isinstance(value, tuple | list) and value else value
+    return f"{scalar:g}" if isinstance(scalar, float) else str(scalar)
 
 
 ModelName = Annotated[
@@ -573,8 +577,8 @@ class Whole(Request):
         from cost.serving.lengths import read_lengths
 
         mix = getattr(self, "lengths", None)
-        found = lengths_of(self.isl, self.osl) if mix is None else read_lengths(mix)
-        return replace(found, prefix_hit=self.prefix_hit)
+        lengths = lengths_of(self.isl, self.osl) if mix is None else read_lengths(mix)
+        return replace(lengths, prefix_hit=self.prefix_hit)
 
 
 def lengths_of(isl: int | None = None, osl: int | None = None) -> Lengths:
@@ -670,8 +674,8 @@ class Speed(Request):
     @property
     def usual(self) -> frozenset[str]:
         """The names of the limits that were not given (:func:`cost.serving.limits.relax_default_limits`)."""
-        given = {"tpot_s": self.tpot_s, "ttft_s": getattr(self, "ttft_ms", None)}
-        return frozenset(name for name, limit in given.items() if limit is None)
+        limits = {"tpot_s": self.tpot_s, "ttft_s": getattr(self, "ttft_ms", None)}
+        return frozenset(name for name, limit in limits.items() if limit is None)
 
 
 def limit_s(limit_ms: float | Literal["none"] | None, usual_s: float | None = None) -> float | None:
@@ -958,12 +962,12 @@ class PlanRequest(Watched, Layouts, Speed, FirstToken, Loaded, Pricing, Requests
         if self.split not in ("even", "quota") and self.redundant == 0:
             raise self.refuse("split", f"each expert has one copy, since {input_name('redundant')} is 0")
         if not self.alone:
-            one = f"give {input_name('phase')} decode for one phase only"
+            fix = f"give {input_name('phase')} decode for one phase only"
             if self.batch:
-                raise self.refuse("batch", "whole requests take the batches that keep the limits", one)
+                raise self.refuse("batch", "whole requests take the batches that keep the limits", fix)
             if self.goal == "latency":
                 raise self.refuse(
-                    "goal", "whole requests are planned for throughput or cost within limits", one
+                    "goal", "whole requests are planned for throughput or cost within limits", fix
                 )
 
 
@@ -1255,8 +1259,8 @@ class PlanOrModel(Request):
         super().check()
         lacks = [name for name in ("model", "cluster") if not self.given(name)]
         if self.plan is None and lacks:
-            both = f"{input_name('model')} and {input_name('cluster')}"
-            raise InputError(f"{input_name(lacks[0])} is missing: give a PLAN, or {both}.")
+            names = f"{input_name('model')} and {input_name('cluster')}"
+            raise InputError(f"{input_name(lacks[0])} is missing: give a PLAN, or {names}.")
 
 
 class ReplayRequest(Watched, Set, PlanOrModel):
@@ -1345,9 +1349,9 @@ class SimulateRequest(Watched, Pricing, Speed, Whole, PlanOrModel):
         super().check()
         loads = [name for name in ("req_s", "trace", "concurrency") if self.given(name)]
         if len(loads) != 1:
-            every = ", ".join(map(input_name, ("req_s", "trace", "concurrency")))
+            names = ", ".join(map(input_name, ("req_s", "trace", "concurrency")))
             raise InputError(
-                f"give one of {every}: {'only one load is allowed' if loads else 'no load was given'}."
+                f"give one of {names}: {'only one load is allowed' if loads else 'no load was given'}."
             )
         if not 0 <= self.prefix_hit < 1:
             hit = as_typed(self.prefix_hit)
@@ -1709,27 +1713,31 @@ def options_of(request: type[Request]) -> Mapping[str, tuple[Option, Any]]:
 
 @cache
 def _options_of(request: type[Request]) -> Mapping[str, tuple[Option, Any]]:
-    found: dict[str, tuple[Option, Any]] = {}
+    options: dict[str, tuple[Option, Any]] = {}
     hints = get_type_hints(request, include_extras=True)
-    for one in fields(request):  # type: ignore[arg-type]
-        hint = hints[one.name]
-        option = one.metadata.get("option") or next(of for of in hint.__metadata__ if isinstance(of, Option))
-        found[one.name] = option, hint
-    return found
+    for entry in fields(request):  # type: ignore[arg-type]
+        hint = hints[entry.name]
+        option = entry.metadata.get("option") or next(
+            of for of in hint.__metadata__ if isinstance(of, Option)
+        )
+        options[entry.name] = option, hint
+    return options
 
 
 @cache
 def flags(*, quoted: bool = False) -> Mapping[str, str]:
     """Return the flag of each option by field and by option name; optionally only those quoted in messages."""
-    found = {"path": "-o", "output": "-o"}
-    for request in [one for one in globals().values() if isinstance(one, type) and issubclass(one, Request)]:
+    by_name = {"path": "-o", "output": "-o"}
+    for request in [
+        kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, Request)
+    ]:
         if hasattr(request, "__dataclass_fields__") and (request.QUOTED or not quoted):
             for name, (option, _) in options_of(request).items():
                 if not (option.argument or option.python):
                     flag = option.flag(name)
-                    found.setdefault(name, flag)
-                    found.setdefault(flag.strip("-").replace("-", "_"), flag)
-    return found
+                    by_name.setdefault(name, flag)
+                    by_name.setdefault(flag.strip("-").replace("-", "_"), flag)
+    return by_name
 
 
 def flag_of(name: str) -> str:
@@ -1739,32 +1747,32 @@ def flag_of(name: str) -> str:
 
 def default_of(request: type[Request], name: str) -> Any:
     """Return the default of a field; ``...`` if it is required."""
-    one = next(one for one in fields(request) if one.name == name)  # type: ignore[arg-type]
-    return ... if one.default is MISSING else one.default
+    entry = next(entry for entry in fields(request) if entry.name == name)  # type: ignore[arg-type]
+    return ... if entry.default is MISSING else entry.default
 
 
 def section_of(request: type[Request], name: str) -> str:
     """Return the help section of a field, which is that of the class that defines it."""
-    owner = next(one for one in request.__mro__ if name in vars(one).get("__annotations__", {}))
+    owner = next(base for base in request.__mro__ if name in vars(base).get("__annotations__", {}))
     return (owner.__doc__ or "").split("\n")[0].partition(":")[0].rstrip(".")
 
 
 def parts_of(hint: Any) -> Iterator[Any]:
     """Yield the plain types of an annotation and what reads them, None apart."""
     if get_origin(hint) is Annotated:
-        inner, *more = get_args(hint)
-        yield from more
+        inner, *metadata = get_args(hint)
+        yield from metadata
         yield from parts_of(inner)
     elif get_origin(hint) in (Union, UnionType):
-        for one in get_args(hint):
-            yield from parts_of(one)
+        for member in get_args(hint):
+            yield from parts_of(member)
     elif hint is not NoneType:
         yield get_origin(hint) or hint
 
 
 def named_type(hint: Any) -> Named:
     """Return the type of a field as Python's users give it: ``int | str`` where a text is read too."""
-    named = [one for one in parts_of(hint) if isinstance(one, Named)]
+    named = [part for part in parts_of(hint) if isinstance(part, Named)]
     words = _type_words(hint).removesuffix(" | None")
     return replace(named[-1], text=words) if named else Named(words)
 
@@ -1772,14 +1780,14 @@ def named_type(hint: Any) -> Named:
 def _type_words(hint: Any) -> str:
     kinds = get_args(hint)
     if get_origin(hint) is Annotated:
-        named = [one.text for one in kinds[1:] if isinstance(one, Named)]
+        named = [kind.text for kind in kinds[1:] if isinstance(kind, Named)]
         words = named[-1] if named else _type_words(kinds[0])
-        spelled = not named and '"' not in words and any(isinstance(one, Spelled) for one in kinds)
+        spelled = not named and '"' not in words and any(isinstance(kind, Spelled) for kind in kinds)
         return words + " | str" * spelled
     if get_origin(hint) in (Union, UnionType):
         return " | ".join(map(_type_words, kinds))
     if get_origin(hint) is Literal:
-        return " | ".join(f'"{one}"' for one in kinds)
+        return " | ".join(f'"{kind}"' for kind in kinds)
     if hint is Path:
         return "Path | str"
     return (
@@ -1792,7 +1800,7 @@ def _type_words(hint: Any) -> str:
     )
 
 
-def make(request: type[R], *args: Any, **given: Any) -> R:
+def make(request: type[R], *args: Any, **values: Any) -> R:
     """Return a request from values given by Python, a file or the page; NumPy numbers are converted.
 
     Raises
@@ -1801,7 +1809,7 @@ def make(request: type[R], *args: Any, **given: Any) -> R:
         If there is no such field, or a value cannot be: its name, the value and what it must be.
     """
     try:
-        return request(*map(plain, args), **{name: plain(value) for name, value in given.items()})
+        return request(*map(plain, args), **{name: plain(value) for name, value in values.items()})
     except ValidationError as error:
         raise refused(error.errors(include_url=False)[0], request) from None
 
@@ -1809,8 +1817,8 @@ def make(request: type[R], *args: Any, **given: Any) -> R:
 def refused(error: ErrorDetails, request: type[Request]) -> InputError:
     """Convert a pydantic error."""
     place = error["loc"][0] if error["loc"] else ""
-    names = [one.name for one in fields(request)]  # type: ignore[arg-type]
-    positional = [one.name for one in fields(request) if not one.kw_only]  # type: ignore[arg-type]
+    names = [entry.name for entry in fields(request)]  # type: ignore[arg-type]
+    positional = [entry.name for entry in fields(request) if not entry.kw_only]  # type: ignore[arg-type]
     name = positional[place] if isinstance(place, int) and place < len(positional) else str(place)
     if error["type"] in ("unexpected_keyword_argument", "unexpected_positional_argument"):
         if name in request.INSTEAD:
@@ -1827,7 +1835,9 @@ def expected(error: ErrorDetails) -> str:
     return in_plain_words(error["msg"])
 
 
-def in_plain_words(said: str) -> str:
+def in_plain_words(message: str) -> str:
     """Reword a pydantic message."""
-    short = said.split(", unable to parse", maxsplit=1)[0].replace("Input should be", "expected").rstrip(".")
+    short = (
+        message.split(", unable to parse", maxsplit=1)[0].replace("Input should be", "expected").rstrip(".")
+    )
     return f"{short.replace('a valid integer', 'a whole number').replace('a valid number', 'a number')}."

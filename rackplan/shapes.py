@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from placement.plan import Plan
 
 
-WORTH_SAYING, MOST_GPUS = 0.02, 128
-"""Gain by layouts of any shape that is reported, and the largest cluster (GPUs) for which it is searched."""
+MIN_GAIN = 0.02
+"""Share of tok/s/GPU below which the gain of layouts of any shape is not reported."""
+MAX_GPUS = 128
+"""Largest cluster (GPUs) for which layouts of any shape are searched, to keep commands quick."""
 
 
 def plan_shape_notes(plan: Plan, request: PlanRequest) -> list[str]:
@@ -31,16 +33,16 @@ def plan_shape_notes(plan: Plan, request: PlanRequest) -> list[str]:
     if not free or any(map(request.given, ("ep", "tp", "stages"))) or not _quick(deployment):
         return []
     speeds = () if plan.limit_s is None else (1 / plan.limit_s,)
-    found = sweep_layouts(deployment, cut_experts=False, speeds=speeds)
-    return shape_notes(found, speeds, cut_experts=False) if len(found) else []
+    candidates = sweep_layouts(deployment, cut_experts=False, speeds=speeds)
+    return shape_notes(candidates, speeds, cut_experts=False) if len(candidates) else []
 
 
 def _quick(deployment: Deployment) -> bool:
     """Whether only deployable layouts were priced, and the cluster is small enough to price all others."""
-    return not deployment.any_shape and len(deployment.cluster.gpus) <= MOST_GPUS
+    return not deployment.any_shape and len(deployment.cluster.gpus) <= MAX_GPUS
 
 
-def shape_notes(found: Sweep, speeds: Sequence[float] = (), *, cut_experts: bool = True) -> list[str]:
+def shape_notes(sweep: Sweep, speeds: Sequence[float] = (), *, cut_experts: bool = True) -> list[str]:
     """Return the largest gain of layouts of any shape over those of a sweep at one of ``speeds``.
 
     Or a note that all layouts are of any shape, since no other holds the model. Empty for large clusters.
@@ -48,28 +50,30 @@ def shape_notes(found: Sweep, speeds: Sequence[float] = (), *, cut_experts: bool
     from cost.inputs.deployment import NONE_DEPLOYABLE
     from cost.layouts.any_shape import gain_of_any_shape
 
-    if found.deployment.none_deployable:
+    if sweep.deployment.none_deployable:
         return [NONE_DEPLOYABLE]
-    if not _quick(found.deployment):
+    if not _quick(sweep.deployment):
         return []
-    gain, speed, label = gain_of_any_shape(found, speeds, cut_experts=cut_experts)
+    gain, speed, label = gain_of_any_shape(sweep, speeds, cut_experts=cut_experts)
     return _note(gain, f" at {speed:g} tok/s/user" * bool(speed) + f", {label}")
 
 
-def _note(gain: float, more: str = "") -> list[str]:
+def _note(gain: float, detail: str = "") -> list[str]:
     """Return what layouts of any shape gain, if that is worth saying."""
-    text = f"layouts of any shape ({called('any_shape')}): {gain:.1%} more tok/s/GPU{more}"
-    return [text] if gain >= WORTH_SAYING else []
+    text = f"layouts of any shape ({called('any_shape')}): {gain:.1%} more tok/s/GPU{detail}"
+    return [text] if gain >= MIN_GAIN else []
 
 
-def any_shape_notes(found: Sweep | Pools, request: SweepRequest) -> list[str]:
+def any_shape_notes(result: Sweep | Pools, request: SweepRequest) -> list[str]:
     """Return the gain of layouts of any shape over those of a sweep, or over the best for whole requests."""
     from cost.serving.result import Pools
 
-    if not isinstance(found, Pools):
-        return shape_notes(found, request.speeds)
-    deployment, best = found.serving.decode.deployment, found.best
-    if best is None or not _quick(deployment) or found.serving.both is None:
+    if not isinstance(result, Pools):
+        return shape_notes(result, request.speeds)
+    deployment, best = result.serving.decode.deployment, result.best
+    if best is None or not _quick(deployment) or result.serving.both is None:
         return []
-    then = layouts.served(replace(deployment, any_shape=True), request).serving.best(found.tpot_s)
-    return _note(0.0 if then is None else then.output_tok_s_per_gpu / best.output_tok_s_per_gpu - 1)
+    any_shape_best = layouts.served(replace(deployment, any_shape=True), request).serving.best(result.tpot_s)
+    return _note(
+        0.0 if any_shape_best is None else any_shape_best.output_tok_s_per_gpu / best.output_tok_s_per_gpu - 1
+    )

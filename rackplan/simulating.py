@@ -30,7 +30,7 @@ MakeFor = Callable[[EnginePools], Make]
 
 def simulated(request: SimulateRequest) -> Simulated:
     """Return what users see under a load (:func:`rackplan.answers.simulate`)."""
-    told, budget = ProgressReporter(request.on_progress), Budget(cancel=request.cancel)
+    reporter, budget = ProgressReporter(request.on_progress), Budget(cancel=request.cancel)
     trace = request.recorded
     plan = None if request.plan is None else inputs.plan_of(request.plan, request.settings)
     lengths = request.whole if plan is None or trace is not None else _lengths_of(request, plan)
@@ -39,14 +39,14 @@ def simulated(request: SimulateRequest) -> Simulated:
 
     def heard(rate: float, keeps: bool) -> None:
         budget.unless_cancelled()
-        told.stage(f"simulating: {rate:,.3g} requests/s {'keep' if keeps else 'miss'} the limits")
+        reporter.stage(f"simulating: {rate:,.3g} requests/s {'keep' if keeps else 'miss'} the limits")
 
     def make_for(pools: EnginePools) -> Make:
         if trace is not None:
             return lambda rate, _: trace.at_rate(rate)
         return stream_of(pools, lengths, cv=request.cv, arrivals=request.arrivals, seed=request.seed)
 
-    told.stage("pricing steps")
+    reporter.stage("pricing steps")
     if plan is None:
         deployment, pools, layouts, limits, rate, near = _chosen(request, make_for, heard)
     else:
@@ -58,20 +58,20 @@ def simulated(request: SimulateRequest) -> Simulated:
         layouts = [pool.layout.short(moe=moe).partition(" x")[0] for pool in ordered]
         near = plan.near
         rate = plan.score.tok_s_per_gpu * len(deployment.cluster.gpus) / lengths.mean_osl / 2
-    told.stage("simulating")
+    reporter.stage("simulating")
     make = make_for(pools)
     if request.concurrency is not None:
         requests = closed_loop(pools, lengths, request.concurrency, cv=request.cv, seed=request.seed)
     else:
         requests = trace if trace is not None else make(request.req_s or 1.0, 0)
-    found = under_load(pools, requests, limits, request.router)
-    most, reason = None, "no limit was given that a rate could keep."
+    result = under_load(pools, requests, limits, request.router)
+    max_load, reason = None, "no limit was given that a rate could keep."
     if request.limits_s != (None, None):
         try:
             seeds = SEEDS if trace is None else 1  # a trace is what it is
-            most = most_requests(pools, make, limits, rate, request.router, heard, seeds)
-            if not most.bounded:
-                most, reason = (
+            max_load = most_requests(pools, make, limits, rate, request.router, heard, seeds)
+            if not max_load.bounded:
+                max_load, reason = (
                     None,
                     f"these {len(requests):,} requests keep the limits at any rate; use a longer trace.",
                 )
@@ -79,7 +79,7 @@ def simulated(request: SimulateRequest) -> Simulated:
             reason = str(error)
     return Simulated(
         _load_words(request, requests),
-        found.requests_per_s if requests.users else request.req_s or requests.rate,
+        result.requests_per_s if requests.users else request.req_s or requests.rate,
         request.router,
         request.seed,
         deployment,
@@ -88,8 +88,8 @@ def simulated(request: SimulateRequest) -> Simulated:
         lengths,
         requests,
         limits,
-        found,
-        most,
+        result,
+        max_load,
         reason,
         make,
         near,
@@ -114,7 +114,7 @@ def _chosen(
     best = best_under_load(serving, limits, make_for, request.router, heard)
     if best is None:
         raise out_of_reach(serving, limits)
-    layouts = [found.worker_label(at) for _, found, at, _ in serving.sides(best.row)]
+    layouts = [pool.worker_label(at) for _, pool, at, _ in serving.sides(best.row)]
     rate = best.requests_per_s or best.row.requests_per_s / 2
     _, side, row, _ = serving.sides(best.row)[-1]
     near = near_runs(side.deployment, side.layout_of(row), best.row.batch)
@@ -143,8 +143,8 @@ def _notes(request: SimulateRequest, plan: Plan, lengths: Lengths) -> Iterator[s
 
 def _lengths_of(request: SimulateRequest, plan: Plan) -> Lengths:
     """Return the lengths that are asked for; what is not given is as the plan was made for, or the default."""
-    planned, both = lengths_of_plan(plan), request.isl is not None and request.osl is not None
-    if planned is None or both or request.given("lengths"):
+    planned, complete = lengths_of_plan(plan), request.isl is not None and request.osl is not None
+    if planned is None or complete or request.given("lengths"):
         return request.whole or lengths_of()
     isl = planned.isl[0] if request.isl is None else request.isl
     osl = planned.osl[0] if request.osl is None else request.osl

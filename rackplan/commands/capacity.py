@@ -30,10 +30,10 @@ def sweep(request: SweepRequest, run: Run) -> None:
     from rackplan.report.sweep import sweep_doc, sweep_rows
 
     finish = run.writer("sweep", "sweep.csv", html="report.html")
-    found = answers.sweep(request)
-    doc, notes = sweep_doc(found, request.speeds), inputs.notes_of(request)
-    rows = {"sweep.csv": lambda: table_csv(sweep_rows(found))}
-    finish(doc, rows, notes=[*notes, *shapes.any_shape_notes(found, request)])
+    result = answers.sweep(request)
+    doc, notes = sweep_doc(result, request.speeds), inputs.notes_of(request)
+    rows = {"sweep.csv": lambda: table_csv(sweep_rows(result))}
+    finish(doc, rows, notes=[*notes, *shapes.any_shape_notes(result, request)])
 
 
 @command(CompareRequest, WRITTEN, details=True)
@@ -43,10 +43,10 @@ def compare(request: CompareRequest, run: Run) -> None:
 
     finish = run.writer("compare", html="report.html")
     with progress() as reporter:
-        found = answers.compare(replace(request, on_progress=reporter.hear))
-        finish(compare_doc(found), notes=inputs.notes_of(request))
-    if all(row.tok_s_per_gpu is None for row in found.rows):
-        raise InfeasibleError(f"none of the clusters can serve this: {found.rows[0].reason}")
+        comparison = answers.compare(replace(request, on_progress=reporter.hear))
+        finish(compare_doc(comparison), notes=inputs.notes_of(request))
+    if all(row.tok_s_per_gpu is None for row in comparison.rows):
+        raise InfeasibleError(f"none of the clusters can serve this: {comparison.rows[0].reason}")
 
 
 @command(SizeRequest, WRITTEN, details=True)
@@ -57,8 +57,8 @@ def size(request: SizeRequest, run: Run) -> None:
     finish = run.writer("size")
     with progress() as reporter:
         reporter.stage("sizing")
-        found = answers.size(replace(request, on_progress=reporter.hear))
-    finish(size_doc(found), notes=inputs.notes_of(request))
+        sizes = answers.size(replace(request, on_progress=reporter.hear))
+    finish(size_doc(sizes), notes=inputs.notes_of(request))
 
 
 @command(RooflineRequest, WRITTEN, details=True)
@@ -88,10 +88,10 @@ def study(request: StudyRequest, run: Run) -> None:
     from rackplan.studies.run import run_study
 
     with progress(every_s=LOG_S) as reporter:
-        found = run_study(request, say=reporter.stage)
-    page = found.folder / "report.html"
-    write_whole(page, page_of(study_doc(found)).encode())
-    run.show(study_doc(found, str(page)), written=[page])
-    exit_if_interrupted(found.interrupted)
-    if found.rows and all(row["status"] == "failed" for row in found.rows):
-        raise InputError(f"all points failed; the first: {found.rows[0]['reason']}")
+        result = run_study(request, say=reporter.stage)
+    page = result.folder / "report.html"
+    write_whole(page, page_of(study_doc(result)).encode())
+    run.show(study_doc(result, str(page)), written=[page])
+    exit_if_interrupted(result.interrupted)
+    if result.rows and all(row["status"] == "failed" for row in result.rows):
+        raise InputError(f"all points failed; the first: {result.rows[0]['reason']}")

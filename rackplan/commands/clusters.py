@@ -88,17 +88,17 @@ def traffic(request: TrafficRequest, run: Run) -> None:
 
     finish = run.writer("traffic")
     if request.matrix is not None and (request.matrix.suffix not in SUFFIXES or request.matrix.exists()):
-        wanted = f"a new file that ends in {' or '.join(SUFFIXES)}"
-        raise InputError(f"expected {wanted}.", field="matrix", value=request.matrix)
+        expected = f"a new file that ends in {' or '.join(SUFFIXES)}"
+        raise InputError(f"expected {expected}.", field="matrix", value=request.matrix)
     target, ranks, notes = _ranks(request)
     router = Router(target)
     sent, loads, ways = _routed(router, target, request.pattern, request.bytes_per_gpu, request.gpus, ranks)
     note = drained_note(target, sent, loads)
     loads = replace(loads, notes=(*loads.notes, *[note] * bool(note)))
-    most = 0 if request.no_fair else MOST_CLASSES
+    max_classes = 0 if request.no_fair else MOST_CLASSES
     time, budget = None, Budget()
-    with progress() as told, budget:
-        time = fair_s(router, sent, loads, most_classes=most, progress=told.arrived)
+    with progress() as reporter, budget:
+        time = fair_s(router, sent, loads, most_classes=max_classes, progress=reporter.arrived)
     if request.matrix is not None:
         members = _members(request.gpus, ranks)
         size = _bytes(request.bytes_per_gpu)

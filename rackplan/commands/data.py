@@ -50,11 +50,11 @@ def catalog(request: CatalogRequest, run: Run) -> None:
     from cost.entries import LISTS
     from rackplan.report.catalog import catalog_doc
 
-    what, settings = request.what, request.settings
-    if settings and (what is None or what in LISTS):
+    name, settings = request.what, request.settings
+    if settings and (name is None or name in LISTS):
         raise request.refuse("settings", "lists show unmodified catalog figures", "name a cluster")
-    cluster = inputs.cluster_of(what, settings) if what is not None and settings else None
-    run.show(catalog_doc(what, cluster))
+    cluster = inputs.cluster_of(name, settings) if name is not None and settings else None
+    run.show(catalog_doc(name, cluster))
 
 
 @command(LoadsRequest)
@@ -64,9 +64,9 @@ def loads(request: LoadsRequest, run: Run) -> None:
     from rackplan.report.loads import loads_doc
 
     with inputs.reading_progress(request.files) as on_progress:
-        found = [describe(file, on_progress) for file in request.files]
+        descriptions = [describe(file, on_progress) for file in request.files]
     names = _file_names([Path(file) for file in request.files])
-    run.show(loads_doc(dict(zip(names, found, strict=True))))
+    run.show(loads_doc(dict(zip(names, descriptions, strict=True))))
 
 
 @command(ValidateRequest)
@@ -80,7 +80,7 @@ def validate(request: ValidateRequest, run: Run) -> None:
     if request.memory is not None:
         replace(run, details=request.details).show(validate_doc(memory_validation(request.memory)))
         return
-    paths, physics = [Path(one) for one in request.points] or shipped_files(), request.physics
+    paths, physics = [Path(name) for name in request.points] or shipped_files(), request.physics
     names = _file_names(paths)
     files = dict(zip(names, map(read_measurements, paths), strict=True))
     with progress() as reporter:
@@ -88,7 +88,9 @@ def validate(request: ValidateRequest, run: Run) -> None:
         if request.frontier:
             doc = frontiers_doc(files, physics=physics)
         else:
-            doc = validate_doc([validation(*one, physics=physics) for one in files.items()])
+            doc = validate_doc(
+                [validation(name, measured, physics=physics) for name, measured in files.items()]
+            )
     replace(run, details=request.details).show(doc)
 
 
@@ -108,4 +110,6 @@ def _file_names(paths: Sequence[Path]) -> list[str]:
     counts = Counter(path.name for path in paths)
     names = [path.name if counts[path.name] == 1 else str(path) for path in paths]
     earlier = [names[:at].count(name) for at, name in enumerate(names)]
-    return [f"{name} ({many + 1})" if many else name for name, many in zip(names, earlier, strict=True)]
+    return [
+        f"{name} ({repeats + 1})" if repeats else name for name, repeats in zip(names, earlier, strict=True)
+    ]

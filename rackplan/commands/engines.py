@@ -14,7 +14,7 @@ from rackplan.requests import ExportRequest, ImportPlanRequest
 from topology.base.errors import InputError
 from topology.base.files import write_new
 
-NOT_RIGHT = 2
+EXIT_INVALID = 2
 """Exit code of a check that found an invalid plan file."""
 
 
@@ -28,9 +28,9 @@ def export(request: ExportRequest, run: Run) -> None:
 
     engine = require_engine(request.to, "to")
     named = request.output or Path(f"{engine.name}{engine.suffix}")
-    asked = request.as_options(Exported, engine=engine, output=named, served=request.model_path)
+    options = request.as_options(Exported, engine=engine, output=named, served=request.model_path)
     plan = inputs.plan_of(request.plan)
-    deployed, notes = deploy(asked, plan), inputs.plan_notes(plan)
+    deployed, notes = deploy(options, plan), inputs.plan_notes(plan)
     if request.output is None and len(deployed.files) == 1:
         text = deployed.exported[0].text
         warnings = [warning.removesuffix(".") for warning in warnings_of(deployed)]
@@ -56,14 +56,14 @@ def import_plan(request: ImportPlanRequest, run: Run) -> None:
     from placement.options import PlanOptions
     from rackplan.report.plan import imported_plan_doc, with_files
 
-    asked = PlanOptions(None, None, 0.0, request.seed, request.ep, request.tp, request.stages)
+    options = PlanOptions(None, None, 0.0, request.seed, request.ep, request.tp, request.stages)
     priced, kind, file = answers.make_deployment(request), request.kind, request.file
-    mapping = read_mapping(file, kind, model_facts(priced.model), default_ranks(priced, asked))
+    mapping = read_mapping(file, kind, model_facts(priced.model), default_ranks(priced, options))
     loads = inputs.loads_of(priced.model, request.loads, seed=request.seed)
     if loads is None:
         raise InputError(f"{priced.model.name} has no routed experts.")
     folder = run.folder(f"{priced.model.name}-on-{priced.cluster.name}", RESULTS)
-    plan = imported_plan(priced, mapping, loads, asked, f"imported from {file} ({kind})")
+    plan = imported_plan(priced, mapping, loads, options, f"imported from {file} ({kind})")
     doc = imported_plan_doc(plan, own_balancedness(plan, ENGINES.get(kind)))
     files = write_plan(plan, doc, folder, digests(request.sources))
     run.show(with_files(doc, files), inputs.notes_of(request))
@@ -81,12 +81,11 @@ def _check(request: ImportPlanRequest, run: Run) -> None:
     if ranks is None:
         cluster = inputs.cluster_of(request.cluster, request.settings)
         ranks = max(1, len(cluster.gpus) // request.stages)
-    given = request.loads
-    loads = None if given is None else inputs.loads_of(model, given, seed=request.seed)
-    found = check_file(request.file, engine, model_facts(model), ranks, loads, request.tp)
-    if found.unreadable and not run.json:
-        raise InputError(found.unreadable)
-    run.show(checked_doc(found))
-    if not found.right:
-        print_error(found.verdict)
-        raise typer.Exit(NOT_RIGHT)
+    loads = None if request.loads is None else inputs.loads_of(model, request.loads, seed=request.seed)
+    check = check_file(request.file, engine, model_facts(model), ranks, loads, request.tp)
+    if check.unreadable and not run.json:
+        raise InputError(check.unreadable)
+    run.show(checked_doc(check))
+    if not check.right:
+        print_error(check.verdict)
+        raise typer.Exit(EXIT_INVALID)

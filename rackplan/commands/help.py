@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from rackplan.requests import Request
 
 _HELP = {"help", "help_all"}
-FIRST = ("Inputs", "Options")
-LAST = "Run and output"
+INPUT_SECTIONS = ("Inputs", "Options")
+RUN_SECTION = "Run and output"
 
 
-_ALL = "rackplan.help_all"
+_SHOWS_ALL = "rackplan.help_all"
 
 
-def _show_all(ctx: typer.Context, given: bool) -> None:
-    if given and not ctx.resilient_parsing:
-        ctx.meta[_ALL] = True
+def _show_all(ctx: typer.Context, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta[_SHOWS_ALL] = True
         sys.stdout.write(f"{ctx.get_help()}\n")
         raise typer.Exit
 
@@ -74,18 +74,20 @@ class Command(TyperCommand):
         InputError
             If there are any, with the corrected command line.
         """
-        given, bare, _ = self.make_parser(ctx).parse_args(args=list(words))
+        parsed, bare, _ = self.make_parser(ctx).parse_args(args=list(words))
         missing = [
-            one
-            for one in self.get_params(ctx)
-            if one.required and one.param_type_name == "option" and one.name not in given
+            option
+            for option in self.get_params(ctx)
+            if option.required and option.param_type_name == "option" and option.name not in parsed
         ]
-        if "help" in given or not 0 < len(bare) <= len(missing):
+        if "help" in parsed or not 0 < len(bare) <= len(missing):
             return
-        values = [*bare, *(one.metavar or one.name.upper() for one in missing[len(bare) :])]
-        options = [text for one, value in zip(missing, values, strict=True) for text in (one.opts[0], value)]
-        kept = [word for word in words if not any(word is one for one in bare)]
-        typed = shlex.join(["rackplan", ctx.info_name, *kept, *options])
+        values = [*bare, *(option.metavar or option.name.upper() for option in missing[len(bare) :])]
+        options = [
+            text for option, value in zip(missing, values, strict=True) for text in (option.opts[0], value)
+        ]
+        remaining = [word for word in words if not any(word is positional for positional in bare)]
+        typed = shlex.join(["rackplan", ctx.info_name, *remaining, *options])
         raise InputError(f"{' '.join(bare)}: options need their names; type: {typed}")
 
     def sections(self, ctx: Any, shown: AbstractSet[str] | None = None) -> dict[str, list[tuple[str, str]]]:
@@ -95,23 +97,25 @@ class Command(TyperCommand):
         """
         from rackplan.commands.options import section
 
-        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in FIRST}
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in INPUT_SECTIONS}
         for parameter in self.get_params(ctx):
             record, name = parameter.get_help_record(ctx), parameter.name or ""
             argument = parameter.param_type_name == "argument"
             if record is None or (shown is not None and not argument and name not in shown):
                 continue
-            title = FIRST[0] if argument else section(self.request, name)
-            if shown is not None and title not in (FIRST[0], LAST):
-                title = FIRST[1]
+            title = INPUT_SECTIONS[0] if argument else section(self.request, name)
+            if shown is not None and title not in (INPUT_SECTIONS[0], RUN_SECTION):
+                title = INPUT_SECTIONS[1]
             sections.setdefault(title, []).append(record)
-        last = sections.pop(LAST, [])
-        return {title: records for title, records in {**sections, LAST: last}.items() if records}
+        run_options = sections.pop(RUN_SECTION, [])
+        return {
+            title: records for title, records in {**sections, RUN_SECTION: run_options}.items() if records
+        }
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options in their sections: the common ones, or all."""
-        first = "" if ctx.meta.get(_ALL) else self.request.FIRST
-        shown = {*first.split(), *_HELP} if first else None
+        common = "" if ctx.meta.get(_SHOWS_ALL) else self.request.FIRST
+        shown = {*common.split(), *_HELP} if common else None
         for title, records in self.sections(ctx, shown).items():
             with formatter.section(title):
                 formatter.write_dl(records)
@@ -125,8 +129,8 @@ class Command(TyperCommand):
     @property
     def request(self) -> type[Request]:
         """The request type of the command."""
-        found: type[Request] = unwrap(self.callback).request  # type: ignore[arg-type]
-        return found
+        request: type[Request] = unwrap(self.callback).request  # type: ignore[arg-type]
+        return request
 
 
 class Commands(TyperGroup):

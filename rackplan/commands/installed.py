@@ -21,15 +21,23 @@ def version_text(version: str) -> str:
         extras = ["", *(record.get_all("Provides-Extra") or [])]
     except metadata.PackageNotFoundError:
         needed, extras = [], []
-    for one in needed:
-        of = [extra for extra in extras if one.marker is None or one.marker.evaluate({"extra": extra})]
-        if not of or of[0] in DEVELOPMENT or one.name == "rackplan":
+    for requirement in needed:
+        of = [
+            extra
+            for extra in extras
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+        ]
+        if not of or of[0] in DEVELOPMENT or requirement.name == "rackplan":
             continue
         try:
-            versions[one.name] = metadata.version(one.name)
+            versions[requirement.name] = metadata.version(requirement.name)
         except metadata.PackageNotFoundError:
-            absent.setdefault(of[0], []).append(one.name)
-    lines = [f"rackplan {version}", "", *(f"  {name:<18} {found}" for name, found in versions.items())]
+            absent.setdefault(of[0], []).append(requirement.name)
+    lines = [
+        f"rackplan {version}",
+        "",
+        *(f"  {name:<18} {installed}" for name, installed in versions.items()),
+    ]
     for extra, names in absent.items():
         install = f"pip install 'rackplan[{extra}]'" if extra else "pip install rackplan"
         lines.append(f"  {extra or 'a dependency'} is not installed ({', '.join(names)}): {install}")

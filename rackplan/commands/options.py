@@ -58,7 +58,7 @@ def command(
     return marked
 
 
-def exit_if_interrupted(came: bool, said: str = "") -> None:
+def exit_if_interrupted(came: bool, text: str = "") -> None:
     """End with the exit code of Ctrl-C if it came, and say what there is.
 
     Raises
@@ -67,42 +67,42 @@ def exit_if_interrupted(came: bool, said: str = "") -> None:
         If it came.
     """
     if came:
-        if said:
-            print_error(f"interrupted{said}")
+        if text:
+            print_error(f"interrupted{text}")
         raise typer.Exit(INTERRUPTED)
 
 
-def typed(run: Any, *more: Parameter) -> Callable[..., None]:
+def typed(run: Any, *ignored: Parameter) -> Callable[..., None]:
     """Return a typer command with the options of its request, its own options, and ``more``, which are ignored."""
     of: type[Request] = run.request
     shown: list[Parameter] = run.shown
     hints = get_type_hints(run, include_extras=True)
-    asked = [
+    request_parameters = [
         _parameter(of, name, option, hint)
         for name, (option, hint) in options_of(of).items()
         if not option.python
     ]
-    own = [
-        one.replace(annotation=hints[one.name], kind=Parameter.KEYWORD_ONLY)
-        for one in list(signature(run).parameters.values())[2:]
+    command_parameters = [
+        parameter.replace(annotation=hints[parameter.name], kind=Parameter.KEYWORD_ONLY)
+        for parameter in list(signature(run).parameters.values())[2:]
     ]
-    options = [*asked, *own, *shown, *more]
+    options = [*request_parameters, *command_parameters, *shown, *ignored]
 
     @wraps(run)
-    def called(**given: Any) -> None:
-        if str(given.get("output")) == "-":
+    def called(**values: Any) -> None:
+        if str(values.get("output")) == "-":
             raise InputError(
                 "results are written to files; give a file name, or leave it out: --json prints on standard output.",
                 field="output",
                 value="-",
             )
-        fields = {one.name: given.pop(one.name, None) for one in asked}
-        for one in more:
-            given.pop(one.name, None)
+        fields = {parameter.name: values.pop(parameter.name, None) for parameter in request_parameters}
+        for parameter in ignored:
+            values.pop(parameter.name, None)
         request = make(of, **{name: value for name, value in fields.items() if value is not None})
-        run(request, Run(**{one.name: given.pop(one.name) for one in shown}), **given)
+        run(request, Run(**{parameter.name: values.pop(parameter.name) for parameter in shown}), **values)
 
-    called.__annotations__ = {one.name: one.annotation for one in options}
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in options}
     called.__signature__ = Signature(options)  # type: ignore[attr-defined]
     return called
 
@@ -110,14 +110,14 @@ def typed(run: Any, *more: Parameter) -> Callable[..., None]:
 def _parameter(of: type[Request], name: str, option: Option, hint: Any) -> Parameter:
     """Return a field as a parameter of typer."""
     kinds = list(parts_of(hint))
-    spelled = str in kinds or any(isinstance(one, Spelled) for one in kinds)
+    spelled = str in kinds or any(isinstance(part, Spelled) for part in kinds)
     several = option.repeatable or (not spelled and not {tuple, Mapping, Sequence}.isdisjoint(kinds))
     if several:
         kind: Any = list[str]
     elif spelled:
         kind = str
     else:
-        kind = next((_PLAIN[one] for one in kinds if one in _PLAIN), str)
+        kind = next((_PLAIN[part] for part in kinds if part in _PLAIN), str)
     default = default_of(of, name)
     required = default is ...
     if several or not isinstance(default, str | int | float):
@@ -130,10 +130,10 @@ def _parameter(of: type[Request], name: str, option: Option, hint: Any) -> Param
     if default in (None, ""):
         look["show_default"] = False
     if option.argument:
-        made: Any = typer.Argument(**look)
+        info: Any = typer.Argument(**look)
     else:
-        made = typer.Option(*(option.flags or option.flag(name)).split(), **look)
-    annotation: Any = Annotated[kind if required or default is not None else kind | None, made]
+        info = typer.Option(*(option.flags or option.flag(name)).split(), **look)
+    annotation: Any = Annotated[kind if required or default is not None else kind | None, info]
     return Parameter(
         name, Parameter.KEYWORD_ONLY, default=Parameter.empty if required else default, annotation=annotation
     )

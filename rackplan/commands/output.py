@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from placement.plan import Plan
     from rackplan.report.doc import Doc
 
-_LONGEST_NAME = 120
+_MAX_NAME_CHARS = 120
+"""Characters of a default folder name, below the 255 bytes that file systems allow."""
 _HEAD_BYTES = 4096
+"""Start of a result file (bytes) that has its ``schema_version``."""
 _VOUCHERS = ("plan.json", "compare.json")
 """Result files whose ``schema_version`` marks their folder as written by rackplan."""
 RESULTS = ("plan.json", "report.html", "topology.svg", "moves.json")
@@ -71,22 +73,22 @@ class Run:
         else:
             print_text(notes, [text])
 
-    def folder(self, name: str, ours: Sequence[str]) -> Path:
+    def folder(self, name: str, names: Sequence[str]) -> Path:
         """Return where results go (by default a folder of that name), checked before anything is computed.
 
         Raises
         ------
         InputError
-            If it cannot be written to, or has files named as ``ours`` that rackplan did not write.
+            If it cannot be written to, or has files named as ``names`` that rackplan did not write.
         """
         path = self.output or default_output(name)
         if is_page(path):
             require_place(path)
         else:
-            _require_results(path, ours)
+            _require_results(path, names)
         return path
 
-    def writer(self, name: str, *more: str, html: str = "") -> Callable[..., None]:
+    def writer(self, name: str, *extra: str, html: str = "") -> Callable[..., None]:
         """Return a function that shows a document and writes it as ``NAME.json``, as a page, and as ``more`` files.
 
         The page is ``html`` (``NAME.html``). They go into the output if it is a folder; if it is a file, only that
@@ -99,16 +101,16 @@ class Run:
             is computed.
         """
         path, data, html = self.output, f"{name}.json", html or f"{name}.html"
-        endings = {Path(file).suffix: file for file in (*more, data, html)}
-        whole = path is not None and (path.is_dir() or not path.suffix)
+        endings = {Path(file).suffix: file for file in (*extra, data, html)}
+        as_folder = path is not None and (path.is_dir() or not path.suffix)
         if path is not None and path.name in {*RESULTS, *_VOUCHERS} - {data, html} and path.is_file():
             raise InputError(f"-o {path}: it holds another result; choose another -o.")
-        if path is not None and whole:
+        if path is not None and as_folder:
             _require_results(path, list(endings.values()))
         elif path is not None:
             if path.suffix.lower() not in endings:
-                *others, last = endings
-                listed = f"{', '.join(others)} or {last}"
+                *suffixes, last_suffix = endings
+                listed = f"{', '.join(suffixes)} or {last_suffix}"
                 raise InputError(f"-o {path}: the file suffix sets the format: {listed}.")
             require_place(path)
 
@@ -117,7 +119,7 @@ class Run:
         ) -> None:
             forms = {data: lambda: json_text(doc.data), html: lambda: page_of(doc), **(texts or {})}
             written: list[Path] = []
-            if path is not None and whole:
+            if path is not None and as_folder:
                 write_folder(path, {file: text().encode() for file, text in forms.items()})
                 written = [path / file for file in forms]
             elif path is not None:
@@ -144,8 +146,8 @@ def json_text(data: Mapping[str, Any]) -> str:
 def _json_parts(data: Mapping[str, Any]) -> Iterator[str]:
     """Yield the text of one object, some of it at a time: there may be 200,000 links in it."""
     parts = json.JSONEncoder(indent=2, allow_nan=False).iterencode(data)
-    while some := list(islice(parts, 10_000)):
-        yield "".join(some)
+    while chunk := list(islice(parts, 10_000)):
+        yield "".join(chunk)
     yield "\n"
 
 
@@ -160,7 +162,7 @@ def print_error(text: str) -> None:
 def default_output(name: str) -> Path:
     """Return the default results folder: ``out/deepseek-v3-on-gb200-nvl72``."""
     plain = re.sub(r"[^\w.@+-]+", "-", name.strip(), flags=re.ASCII).strip("-.")
-    return Path("out") / (plain[:_LONGEST_NAME] or "plan")
+    return Path("out") / (plain[:_MAX_NAME_CHARS] or "plan")
 
 
 def _vouches(path: Path) -> bool:
@@ -182,11 +184,12 @@ def _require_results(folder: Path, names: Sequence[str]) -> None:
         beside it: it may be somebody else's.
     """
     require_folder(folder, names)
-    taken = [name for name in names if (folder / name).is_file()]
+    existing = [name for name in names if (folder / name).is_file()]
     vouchers = {*_VOUCHERS, *(name for name in names if name.endswith(".json"))}
-    if taken and not any(_vouches(folder / name) for name in vouchers):
+    if existing and not any(_vouches(folder / name) for name in vouchers):
         raise InputError(
-            f"-o {folder}: {folder / taken[0]} exists and was not written by rackplan; choose another -o, or move it."
+            f"-o {folder}: {folder / existing[0]} exists and was not written by rackplan; choose another -o, or "
+            "move it."
         )
 
 
@@ -206,8 +209,8 @@ def page_of(doc: Doc, /, **digests: str) -> str:
     from rackplan.report.page import page
 
     rows = "".join(f"\n# SHA-256 of {name}: {digest}" for name, digest in digests.items())
-    made = Code("", f"{command_line()}{rows}", "How it was made")
-    return page(replace(doc, details=[*doc.details, made]))
+    origin = Code("", f"{command_line()}{rows}", "How it was made")
+    return page(replace(doc, details=[*doc.details, origin]))
 
 
 def write_plan(
@@ -225,17 +228,17 @@ def write_plan(
     if is_page(path):
         write_whole(path, page_of(doc, **sha256).encode())
         return {"report": str(path)}
-    made, files = _plan_bytes(plan, sha256), dict[str, bytes]()
-    mark = plan_digest(made)
+    plan_bytes, files = _plan_bytes(plan, sha256), dict[str, bytes]()
+    mark = plan_digest(plan_bytes)
     drawing = f"{svg(plan) or ''}<!-- SHA-256 of {DIGESTED}: {mark} -->\n"
     files["topology.svg"] = drawing.encode()
     files["report.html"] = page_of(doc, **sha256, **{DIGESTED: mark}).encode()
     if moved is not None:
         files["moves.json"] = plan_to_json(moves_to_dict(moved, mark)).encode()
-    files["plan.json"] = made  # the last: until it is there, the others differ from it visibly
+    files["plan.json"] = plan_bytes  # the last: until it is there, the others differ from it visibly
     write_folder(path, files, gone=[name for name in RESULTS if name not in files])
     names = {"plan": "plan.json", "moves": "moves.json", "report": "report.html", "topology": "topology.svg"}
-    return {what: str(path / name) for what, name in names.items() if name in files}
+    return {kind: str(path / name) for kind, name in names.items() if name in files}
 
 
 def _plan_bytes(plan: Plan, sha256: dict[str, str]) -> bytes:

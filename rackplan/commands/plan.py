@@ -33,13 +33,13 @@ def plan(request: requests.PlanRequest, run: Run) -> None:
     target = run.folder(f"{names}-on-{priced[0].cluster.name}", RESULTS)
     notes = [*inputs.shares_of(request.model)[1], *inputs.notes_of(request)]
     with progress() as reporter:
-        made = answers.plan(replace(request, on_progress=reporter.hear))
+        result = answers.plan(replace(request, on_progress=reporter.hear))
         reporter.stage("writing")
-        doc = plan_doc(made, others=recipes.other_recipe(made, request))
-        files = write_plan(made, doc, target, digests(request.sources))
-        notes += shapes.plan_shape_notes(made, request)
+        doc = plan_doc(result, others=recipes.other_recipe(result, request))
+        files = write_plan(result, doc, target, digests(request.sources))
+        notes += shapes.plan_shape_notes(result, request)
     run.show(with_files(doc, files), notes)
-    exit_if_interrupted(made.interrupted, "; wrote the best plan so far.")
+    exit_if_interrupted(result.interrupted, "; wrote the best plan so far.")
 
 
 @command(requests.ReplanRequest, FOLDER, "DIR|FILE.html", details=True)
@@ -48,7 +48,7 @@ def replan(request: requests.ReplanRequest, run: Run) -> None:
     from rackplan.report.changes import replan_doc
     from rackplan.report.plan import with_files
 
-    wanted, plan = answers.replan_options(request), Path(str(request.plan))
+    options, plan = answers.replan_options(request), Path(str(request.plan))
     folder = plan.absolute() if plan.is_dir() else plan.absolute().parent
     old = inputs.plan_of(plan)
     target = run.folder(f"{folder.name}-replanned", RESULTS)
@@ -57,12 +57,12 @@ def replan(request: requests.ReplanRequest, run: Run) -> None:
             f"-o {target}: this folder holds {plan}, which would be overwritten; choose another."
         )
     with progress() as reporter:
-        found = answers.replan(replace(request, plan=old, on_progress=reporter.hear))
+        replanned = answers.replan(replace(request, plan=old, on_progress=reporter.hear))
         reporter.stage("writing")
-        doc = replan_doc(found, wanted)
-        files = write_plan(found.plan, doc, target, digests(request.sources), moved=found)
+        doc = replan_doc(replanned, options)
+        files = write_plan(replanned.plan, doc, target, digests(request.sources), moved=replanned)
     run.show(with_files(doc, files), inputs.plan_notes(old))
-    exit_if_interrupted(found.plan.interrupted, "; wrote the best re-plan so far.")
+    exit_if_interrupted(replanned.plan.interrupted, "; wrote the best re-plan so far.")
 
 
 @command(requests.ScoreRequest, WRITTEN)
@@ -74,15 +74,15 @@ def score(request: requests.ScoreRequest, run: Run, *, others: MorePlans = None)
 
     finish = replace(run, details=request.details).writer("score")
     names = [str(request.plan), *(others or [])]
-    given = [inputs.plan_of(name) for name in names]
-    notes = list(dict.fromkeys(note for plan in given for note in inputs.plan_notes(plan)))
-    scored = answers.scores(request, given)
+    plans = [inputs.plan_of(name) for name in names]
+    notes = list(dict.fromkeys(note for plan in plans for note in inputs.plan_notes(plan)))
+    scored = answers.scores(request, plans)
     if len(scored) == 1:
         levers = find_levers(scored[0], free=False) if request.details else None
         finish(plan_doc(scored[0], SCORE, levers), notes=notes)
         return
-    told = [name if name not in names[:at] else f"{name} ({at + 1})" for at, name in enumerate(names)]
-    finish(plans_doc(dict(zip(told, scored, strict=True))), notes=notes)
+    labels = [name if name not in names[:at] else f"{name} ({at + 1})" for at, name in enumerate(names)]
+    finish(plans_doc(dict(zip(labels, scored, strict=True))), notes=notes)
 
 
 @command(requests.WhatIfRequest, WRITTEN, details=True)
@@ -94,13 +94,13 @@ def what_if(request: requests.WhatIfRequest, run: Run) -> None:
     finish = run.writer("what-if")
     plan = inputs.plan_of(request.plan)
     with progress() as reporter:
-        found = answers.what_if(replace(request, plan=plan, on_progress=reporter.hear))
+        levers = answers.what_if(replace(request, plan=plan, on_progress=reporter.hear))
     notes = inputs.plan_notes(plan)
     if plan.beside:
         names = named_pools(plan)
-        rest = " and ".join(names[: request.pool] + names[request.pool + 1 :])
-        notes.append(f"of pool {request.pool}, {names[request.pool]}, alone; {rest} stay as they are")
-    finish(levers_doc(found), notes=notes)
+        other_pools = " and ".join(names[: request.pool] + names[request.pool + 1 :])
+        notes.append(f"of pool {request.pool}, {names[request.pool]}, alone; {other_pools} stay as they are")
+    finish(levers_doc(levers), notes=notes)
 
 
 @command(requests.SimulateRequest, WRITTEN, details=True)
@@ -110,12 +110,12 @@ def simulate(request: requests.SimulateRequest, run: Run) -> None:
 
     finish = run.writer("simulate", html="report.html")
     with progress() as reporter:
-        found = answers.simulate(replace(request, on_progress=reporter.hear))
+        result = answers.simulate(replace(request, on_progress=reporter.hear))
         reporter.stage("drawing")
-        finish(simulate_doc(found), notes=[*inputs.notes_of(request), *found.notes])
-    given = any(map(request.given, ("ttft_p99_ms", "tpot_ms", "tok_s_user")))
-    if found.most is None and given and request.limits_s != (None, None):
-        raise InfeasibleError(found.reason)
+        finish(simulate_doc(result), notes=[*inputs.notes_of(request), *result.notes])
+    limited = any(map(request.given, ("ttft_p99_ms", "tpot_ms", "tok_s_user")))
+    if result.most is None and limited and request.limits_s != (None, None):
+        raise InfeasibleError(result.reason)
 
 
 @command(requests.ReplayRequest, WRITTEN_ROWS)
@@ -126,7 +126,7 @@ def replay(request: requests.ReplayRequest, run: Run) -> None:
 
     finish = run.writer("replay", "replay.csv", html="report.html")
     with progress() as reporter:
-        found = answers.replay(replace(request, on_progress=reporter.hear))
-    doc = replay_doc(found)
+        replayed = answers.replay(replace(request, on_progress=reporter.hear))
+    doc = replay_doc(replayed)
     finish(doc, {"replay.csv": lambda: table_csv(BY_WINDOW(doc.rows))}, notes=inputs.notes_of(request))
-    exit_if_interrupted(found.result.interrupted)
+    exit_if_interrupted(replayed.result.interrupted)

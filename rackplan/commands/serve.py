@@ -27,15 +27,17 @@ def serve(request: ServeRequest, _: Run) -> None:
     from topology.base.interrupts import CtrlC
 
     opened = Opened.of(request.plan)
-    found = listen(request.port)
-    notes = [note for one in opened.plans for note in plan_notes(one.plan)]
-    print_text(notes, [f"rackplan is running at http://{HOST}:{found.getsockname()[1]}/ (Ctrl-C stops it)\n"])
+    listener = listen(request.port)
+    notes = [note for entry in opened.plans for note in plan_notes(entry.plan)]
+    print_text(
+        notes, [f"rackplan is running at http://{HOST}:{listener.getsockname()[1]}/ (Ctrl-C stops it)\n"]
+    )
     sys.stdout.flush()
     try:
-        answer(opened, found)
+        answer(opened, listener)
     except KeyboardInterrupt:
         pass
     finally:
         if isinstance(handler := signal.getsignal(signal.SIGINT), CtrlC):
             handler.came = False  # it is meant to end so
-        found.close()
+        listener.close()

@@ -440,7 +440,7 @@ class Request:
             raise self.refuse(name, why)
 
     def as_options(self, kind: Callable[..., T], **settings: Any) -> T:
-        """Return options of another ``kind``: its ``own``, and those that have the name of a field here."""
+        """Return options of another ``kind``: its own ``settings``, and those that have the name of a field here."""
         names = [option.name for option in fields(kind) if hasattr(self, option.name)]  # type: ignore[arg-type]
         return kind(**{name: getattr(self, name) for name in names} | settings)
 

@@ -73,7 +73,7 @@ def exit_if_interrupted(came: bool, text: str = "") -> None:
 
 
 def typed(run: Any, *ignored: Parameter) -> Callable[..., None]:
-    """Return a typer command with the options of its request, its own options, and ``more``, which are ignored."""
+    """Return a typer command with the options of its request, its own options, and those that are ``ignored``."""
     of: type[Request] = run.request
     shown: list[Parameter] = run.shown
     hints = get_type_hints(run, include_extras=True)

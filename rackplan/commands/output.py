@@ -89,7 +89,7 @@ class Run:
         return path
 
     def writer(self, name: str, *extra: str, html: str = "") -> Callable[..., None]:
-        """Return a function that shows a document and writes it as ``NAME.json``, as a page, and as ``more`` files.
+        """Return a function that shows a document and writes it as ``NAME.json``, as a page, and as ``extra`` files.
 
         The page is ``html`` (``NAME.html``). They go into the output if it is a folder; if it is a file, only that
         with its ending is written.

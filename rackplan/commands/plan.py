@@ -35,7 +35,7 @@ def plan(request: requests.PlanRequest, run: Run) -> None:
     with progress() as reporter:
         result = answers.plan(replace(request, on_progress=reporter.hear))
         reporter.stage("writing")
-        doc = plan_doc(result, others=recipes.other_recipe(result, request))
+        doc = plan_doc(result, gains=recipes.other_recipe(result, request))
         files = write_plan(result, doc, target, digests(request.sources))
         notes += shapes.plan_shape_notes(result, request)
     run.show(with_files(doc, files), notes)

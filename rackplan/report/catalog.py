@@ -12,7 +12,7 @@ from cost.entries import entry_meant
 from cost.money.prices import billed_figures
 from cost.resolve import hugging_face_ids, model_names, model_title, published, resolve_model
 from rackplan.report.doc import Block, Doc, Note, Record, Row, Shape, Table
-from rackplan.report.fields import FIELDS, said
+from rackplan.report.fields import FIELDS, phrase
 from rackplan.report.shared import FIGURES, SET, figure_row, missing, set_table
 from topology import cluster_names, find_scale_out, gpu_names, load_domain, load_gpu, resolve_cluster
 from topology.base.errors import InputError
@@ -34,27 +34,30 @@ _MODEL = (
     f"{_COUNTS} active_params_with_embedding moe_layers attention kv_cache_4096_bytes precision_source "
     "omitted most_context most_context_source sources"
 )
-GPUS = Table.of("gpus", f"name {_PEAKS} machine_status | {_CHIP}", "GPUs", most=None)
+GPUS = Table.of("gpus", f"name {_PEAKS} machine_status | {_CHIP}", "GPUs", max_rows=None)
 CLUSTERS = Table.of(
     "clusters",
     f"name gpu gpus_per_domain gpus_per_node {_RATES} machine_status | {_SYSTEM}",
     "Clusters",
-    most=None,
+    max_rows=None,
 )
-MODELS = Table.of("models", f"name {_COUNTS} reason | title {_MODEL}", "Models", most=None)
+MODELS = Table.of("models", f"name {_COUNTS} reason | title {_MODEL}", "Models", max_rows=None)
 GPU = Record.of("", f"vendor machine_status dies {_PEAKS} bf16_flop_per_byte | {_CHIP}")
 CLUSTER = Record.of(
     "",
     f"machine_status gpu gpus_per_node {_RATES} scale_up_rate_ratio joined links_per_gpu | {_SYSTEM} structure shape "
     "switches_per_domain links_per_switch",
 )
-NAMED = Record.of("", "name", most=0)
+NAMED = Record.of("", "name", max_rows=0)
 MODEL = Record.of("", f"{_MODEL} | name title")
-PRECISION = Table.of("precision", "part dtype", "Formats of weights", most=None)
+PRECISION = Table.of("precision", "part dtype", "Formats of weights", max_rows=None)
 CHECKPOINTS = Table.of(
-    "checkpoints", "checkpoint most_context most_context_source quantization", "On Hugging Face", most=None
+    "checkpoints",
+    "checkpoint most_context most_context_source quantization",
+    "On Hugging Face",
+    max_rows=None,
 )
-_ORIGINS: dict[str, Any] = {"most": None, "shown": "part figure shown evidence source"}
+_ORIGINS: dict[str, Any] = {"max_rows": None, "shown": "part figure shown evidence source"}
 BILLED = Table("billed", FIGURES.fields, "Prices and power that bills use")
 KINDS = Table.of("domain_kinds", "count title gpus_per_domain joined", "Domains")
 PHYSICAL = Record.of(
@@ -84,7 +87,7 @@ _LIST_RULE = (
 )
 
 
-def catalog_doc(what: str | None, cluster: Cluster | None = None) -> Doc:
+def catalog_doc(entry: str | None, cluster: Cluster | None = None) -> Doc:
     """Return all lists, one of them, or one entry; ``cluster`` is one with figures of the user's.
 
     Raises
@@ -99,14 +102,14 @@ def catalog_doc(what: str | None, cluster: Cluster | None = None) -> Doc:
         (GPUS, (_chip(load_gpu(name)) for name in gpu_names())),
         (MODELS, map(_listed, model_names())),
     )
-    tables = [table(rows) for table, rows in lists if what in (None, table.key)]
-    if what is None or tables:
+    tables = [table(rows) for table, rows in lists if entry in (None, table.key)]
+    if entry is None or tables:
         notes = {note.about: note for table in tables for note in missing(table, _UNKNOWN)}
         return Doc(CATALOG, "", [], [*tables, *notes.values(), Note(_LIST_RULE, kind="method")])
-    kind, name = entry_meant(what)
+    kind, name = entry_meant(entry)
     if kind == "cluster":
         return _cluster(resolve_cluster(name))
-    return _gpu(load_gpu(name)) if kind == "gpu" else _model(name, what)
+    return _gpu(load_gpu(name)) if kind == "gpu" else _model(name, entry)
 
 
 def _listed(name: str) -> Row:
@@ -126,7 +129,7 @@ def _chip(gpu: GpuSpec) -> Row:
 def _gpu(gpu: GpuSpec) -> Doc:
     record = GPU(_chip(gpu))
     row = record.rows[0]
-    known = [f"{FIELDS[key].label} {said(row, key)}" for key in _PEAKS.split() if row[key] is not None]
+    known = [f"{FIELDS[key].label} {phrase(row, key)}" for key in _PEAKS.split() if row[key] is not None]
     return Doc(
         CATALOG,
         f"{gpu.name}: {gpu.title} ({gpu.vendor}, {gpu.status})",
@@ -136,12 +139,12 @@ def _gpu(gpu: GpuSpec) -> Doc:
     )
 
 
-def _origins(gpu: GpuSpec, *more: Row) -> list[Block]:
-    """Return figures with their sources: ``more``, those of a GPU, and what bills use of it."""
+def _origins(gpu: GpuSpec, *extra: Row) -> list[Block]:
+    """Return figures with their sources: ``extra``, those of a GPU, and what bills use of it."""
     rows = (figure_row(figure, gpu.name, key) for key, figure in sorted(gpu.figures.items()))
     billed = sorted(billed_figures().get(gpu.name, {}).items())
     return [
-        FIGURES([*more, *rows], **_ORIGINS),
+        FIGURES([*extra, *rows], **_ORIGINS),
         BILLED((figure_row(figure, gpu.name, key) for key, figure in billed), **_ORIGINS),
     ]
 
@@ -169,7 +172,7 @@ def _cluster(cluster: Cluster) -> Doc:
     kinds = KINDS((count, kind.title, kind.gpus, kind.words()) for kind, count in runs)
     record, verbs = _physical(needs), {"power_w": "draws", "mass_kg": "weighs", "racks": "takes"}
     takes = [
-        f"{verb} {said(record.data, key)}" for key, verb in verbs.items() if record.data[key] is not None
+        f"{verb} {phrase(record.data, key)}" for key, verb in verbs.items() if record.data[key] is not None
     ]
     figures = [figure_row(figure, domain.part, key) for key, figure in sorted(domain.figures.items())]
     for fabric in (*domain.fabrics, *([out.fabric] if out else [])):
@@ -222,8 +225,8 @@ def _links(domain: DomainSpec, needs: Physical) -> Row:
 
 def _rates(domain: DomainSpec, out: ScaleOutSpec | None, system: Row) -> str:
     known = system["scale_up_bytes_per_s"] is not None
-    inside = said(system, "scale_up_bytes_per_s") if known else "an unpublished rate"
-    outside = f" and {said(system, 'scale_out_bytes_per_s')} outside ({out.fabric.name})" if out else ""
+    inside = phrase(system, "scale_up_bytes_per_s") if known else "an unpublished rate"
+    outside = f" and {phrase(system, 'scale_out_bytes_per_s')} outside ({out.fabric.name})" if out else ""
     return f"A GPU sends {inside} each way in its domain of {domain.gpus} ({domain.fabric.name}){outside}."
 
 
@@ -239,8 +242,12 @@ def _physical(needs: Physical) -> Record:
 def _counts(name: str, typed: str = "") -> Row:
     """Return the fields of :data:`MODEL`; ``typed`` may be an id of it in a format of its own."""
     ids = hugging_face_ids(name)
-    own = (one for one, hub in ids.items() if hub.quantization and plain_words(one) == plain_words(typed))
-    model, known = resolve_model(next(own, name)), published(name)
+    matches = (
+        hub_id
+        for hub_id, hub in ids.items()
+        if hub.quantization and plain_words(hub_id) == plain_words(typed)
+    )
+    model, known = resolve_model(next(matches, name)), published(name)
     return MODEL.row(
         model,
         name=name,
@@ -261,21 +268,21 @@ def _counts(name: str, typed: str = "") -> Row:
 
 def _model(name: str, typed: str) -> Doc:
     row, known = _counts(name, typed), published(name)
-    active = f", {said(row, 'active_params')} of them for a token" if row["experts"] else ""
+    active = f", {phrase(row, 'active_params')} of them for a token" if row["experts"] else ""
     used = f"{row['experts_per_token']} of {row['experts']}"
     routed = f"; {row['moe_layers']} have experts, of which a token uses {used}" if row["experts"] else ""
     odd = "; ".join(filter(None, (known.total_counts, known.active_counts)))
     checkpoints = CHECKPOINTS(
-        (one, hub.positions, hub.source, hub.quantization and json.dumps(hub.quantization))
-        for one, hub in hugging_face_ids(name).items()
+        (hub_id, hub.positions, hub.source, hub.quantization and json.dumps(hub.quantization))
+        for hub_id, hub in hugging_face_ids(name).items()
     )
     return Doc(
         CATALOG,
         f"{name}: {row['title']}",
         [
-            f"{said(row, 'total_params')} parameters{active}.",
+            f"{phrase(row, 'total_params')} parameters{active}.",
             f"{plural(row['layers'], 'layer')}{routed}.",
-            f"A sequence of 4,096 tokens takes {said(row, 'kv_cache_4096_bytes')} of KV cache in BF16.",
+            f"A sequence of 4,096 tokens takes {phrase(row, 'kv_cache_4096_bytes')} of KV cache in BF16.",
         ],
         [
             MODEL(row),

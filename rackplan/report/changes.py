@@ -14,7 +14,7 @@ from placement.migrate.steps import Transfers
 from placement.plan import Plan
 from rackplan.report import notes, shared
 from rackplan.report.doc import Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
-from rackplan.report.fields import said
+from rackplan.report.fields import phrase
 from rackplan.report.pictures.moves import moves_map
 from rackplan.report.plan import LEVERS, PLANNED, TABLES, plan_doc, plan_row, plan_sentences, pool_row
 from topology.base.errors import input_name
@@ -30,9 +30,9 @@ MOVED = Record.of(
 )
 SOURCES = Table.of("sources", "plan distance bytes", "Where the copies come from", shown="distance bytes")
 _POINT = "moves moved bytes balancedness max_over_mean meets_limit"
-FRONT = Table.of("front", _POINT, "Balance against moves (each row is a placement)", most=9, even=True)
+FRONT = Table.of("front", _POINT, "Balance against moves (each row is a placement)", max_rows=9, even=True)
 REPLAN = Shape("replan", "A re-plan: what moves, and what that gives.", (MOVED, SOURCES, FRONT, *TABLES))
-SAME = Record.of("", "same", most=0)
+SAME = Record.of("", "same", max_rows=0)
 _PLAN = "plan cluster model layout batch tok_s_per_gpu tok_s_per_user step_s bound_by balancedness redundant "
 PLANS = Table.of(
     "plans",
@@ -42,12 +42,12 @@ PLANS = Table.of(
     change=True,
     shown=f"{_PLAN} usd_per_million_tokens power_w",
 )
-CHANGED = Table.of("changed", "plan input before after", "Inputs that differ from the first plan", most=5)
+CHANGED = Table.of("changed", "plan input before after", "Inputs that differ from the first plan", max_rows=5)
 PARTS = Table.of("step_changes", "plan part first_step_s step_s change_share", "Step against the first plan")
 MEMORY = Table.of("memory_changes", "plan use first_bytes bytes change_share", "HBM against the first plan")
 CHANGE_OVER = Table.of("change_over", f"plan {_MOVED} copies_left", "Moves from the first plan")
-LAYERS = Table.of("moved_layers", "plan layer moves bytes", "Moves by layer", most=0)
-FINDINGS = Table.of("findings", "plan finding", "Findings that not all plans share", most=None)
+LAYERS = Table.of("moved_layers", "plan layer moves bytes", "Moves by layer", max_rows=0)
+FINDINGS = Table.of("findings", "plan finding", "Findings that not all plans share", max_rows=None)
 SCORE = Shape(
     "score",
     "A plan scored again; of several, one beside the other.",
@@ -56,56 +56,58 @@ SCORE = Shape(
 _DISTANCES = {"across": "other racks, over the scale-out network", "storage": "storage: no copy is left"}
 
 
-def replan_doc(made: Replanned, options: ReplanOptions | None = None) -> Doc:
+def replan_doc(replanned: Replanned, options: ReplanOptions | None = None) -> Doc:
     """Return the document of a re-plan that was made with these options."""
-    after, asked, several = made.moved, options or ReplanOptions(), len(made.front) > 1
-    row, planned = _moved_row(made, asked), plan_doc(after)
-    missed, rate, *_, accuracy = plan_sentences(after, plan_row(after))
-    front = FRONT(_point(made, point.moves, point.balancedness, point.objective) for point in made.front)
-    mine = FRONT([_point(made, made.moves, made.after, after.proof.objective)])
+    plan, options, several = replanned.moved, options or ReplanOptions(), len(replanned.front) > 1
+    row, planned = _moved_row(replanned, options), plan_doc(plan)
+    missed, rate, *_, accuracy = plan_sentences(plan, plan_row(plan))
+    front = FRONT(
+        _point(replanned, point.moves, point.balancedness, point.objective) for point in replanned.front
+    )
+    chosen = FRONT([_point(replanned, replanned.moves, replanned.after, plan.proof.objective)])
     lines = [Layer("line", front, "moves", "balancedness", name="front")]
-    lines.append(Layer("star", mine, "moves", "balancedness", name="this re-plan"))
-    sources = SOURCES(_sources("", made.transfer))
+    lines.append(Layer("star", chosen, "moves", "balancedness", name="this re-plan"))
+    sources = SOURCES(_sources("", replanned.transfer))
     near = Chart("", [Layer("bar", sources, "bytes", "distance")], alt="Bytes by distance", height=200)
     fields = "layout tok_s_per_gpu tok_s_per_user step_s usd_per_million_tokens balancedness"
     root = [replace(block, shown=fields) for block in planned.blocks if isinstance(block, Record)]
     return Doc(
         REPLAN,
-        f"Re-plan of {after.deployment.model.name} on {after.deployment.cluster.name}",
-        [missed, _moves_sentence(row), _balance_sentence(made), "" if missed else rate],
+        f"Re-plan of {plan.deployment.model.name} on {plan.deployment.cluster.name}",
+        [missed, _moves_sentence(row), _balance_sentence(replanned), "" if missed else rate],
         [
-            Note(_lost_words(made, asked)),
+            Note(_lost_words(replanned, options)),
             MOVED(row),
             sources,
             *([near] * (len(sources.rows) > 1)),
-            Late(lambda: list(filter(None, [moves_map(made)]))),
+            Late(lambda: list(filter(None, [moves_map(replanned)]))),
             *([Chart("Balance against moves", lines)] * several),
             *root,
             *(block for block in planned.blocks if not isinstance(block, Record)),
             Note(accuracy),
-            Note(notes.sentence(after.deployment.fabric_note)),
+            Note(notes.sentence(plan.deployment.fabric_note)),
             *(
                 Note(notes.sentence(text), kind="warning" if " is idle: " in text else "note")
-                for text in after.notes
+                for text in plan.notes
             ),
-            Note(_rule(made, asked), kind="method"),
+            Note(_rule(replanned, options), kind="method"),
         ],
-        [replace(front, most=9 * several), *planned.details],
-        frame=lambda: _steps(made),
+        [replace(front, max_rows=9 * several), *planned.details],
+        frame=lambda: _steps(replanned),
     )
 
 
-def _moved_row(made: Replanned, options: ReplanOptions) -> Row:
+def _moved_row(replanned: Replanned, options: ReplanOptions) -> Row:
     return MOVED.row(
-        made,
-        **_moving(made),
-        balancedness_before=made.before,
-        balancedness_restored=made.restored,
-        balancedness_fresh=made.fresh,
-        needed_moves=made.needed,
-        buffers=sum(step.buffer for step in made.steps),
+        replanned,
+        **_moving(replanned),
+        balancedness_before=replanned.before,
+        balancedness_restored=replanned.restored,
+        balancedness_fresh=replanned.fresh,
+        needed_moves=replanned.needed,
+        buffers=sum(step.buffer for step in replanned.steps),
         lost=list(options.lost),
-        faulty_links=len(made.faults),
+        faulty_links=len(replanned.faults),
     )
 
 
@@ -119,44 +121,50 @@ def _moves_sentence(row: Row, to: str = "") -> str:
     """Return how many copies move, and how long that takes."""
     if not row["moves"]:
         return f"No copy moves{to}: every GPU has its experts already."
-    long = "for an unknown time" if row["transfer_s"] is None else f"{said(row, 'transfer_s')} over the links"
+    long = (
+        "for an unknown time" if row["transfer_s"] is None else f"{phrase(row, 'transfer_s')} over the links"
+    )
     long = long if row["transfer_s"] != 0 else "all from storage"
     copies = f"{row['moves']:,} of {row['copies']:,} expert copies move"
-    return f"{copies}{to} ({said(row, 'bytes')}, {long})."
+    return f"{copies}{to} ({phrase(row, 'bytes')}, {long})."
 
 
-def _balance_sentence(made: Replanned) -> str:
-    turns = "is" if made.before is None else f"goes from {made.before:.3f} to"
-    fresh = f"a fresh plan would move {plural(made.fresh_moves, 'copy')} for {made.fresh:.3f}"
-    return f"Balancedness {turns} {made.after:.3f}; {fresh}."
+def _balance_sentence(replanned: Replanned) -> str:
+    turns = "is" if replanned.before is None else f"goes from {replanned.before:.3f} to"
+    fresh = f"a fresh plan would move {plural(replanned.fresh_moves, 'copy')} for {replanned.fresh:.3f}"
+    return f"Balancedness {turns} {replanned.after:.3f}; {fresh}."
 
 
-def _lost_words(made: Replanned, options: ReplanOptions) -> str:
+def _lost_words(replanned: Replanned, options: ReplanOptions) -> str:
     """Return what failed and the copies lost with it; empty without failures."""
-    slow = sum(fault.factor > 0 for fault in made.faults)
+    slow = sum(fault.factor > 0 for fault in replanned.faults)
     counts = {
-        f"{plural(made.lost_gpus, 'GPU')} with {plural(made.lost_copies, 'copy')}": made.lost_gpus,
-        f"{plural(len(made.faults) - slow, 'link')} down": len(made.faults) - slow,
+        f"{plural(replanned.lost_gpus, 'GPU')} with {plural(replanned.lost_copies, 'copy')}": replanned.lost_gpus,
+        f"{plural(len(replanned.faults) - slow, 'link')} down": len(replanned.faults) - slow,
         f"{plural(slow, 'link')} slow": slow,
     }
     lost = "; ".join(words for words, count in counts.items() if count)
     return f"Lost: {lost} ({', '.join(options.lost) or 'as described'})." if lost else ""
 
 
-def _rule(made: Replanned, options: ReplanOptions) -> str:
-    more = f"{input_name('max_moves')}, {input_name('max_bytes')} or {input_name('horizon_s')}"
+def _rule(replanned: Replanned, options: ReplanOptions) -> str:
+    budgets = f"{input_name('max_moves')}, {input_name('max_bytes')} or {input_name('horizon_s')}"
     if options.max_moves is not None or options.max_bytes is not None:
         return "The best balance within the budget of moves."
     if options.horizon_s is not None:
         return f"Every move that saves more time than it costs over {options.horizon_s:g} s of serving."
-    if made.lost_gpus:
-        return f"The fewest moves that restore every expert; {more} allow more."
-    return f"The fewest moves within {KNEE:.0%} of a fresh plan's balancedness; {more} set a budget."
+    if replanned.lost_gpus:
+        return f"The fewest moves that restore every expert; {budgets} allow more."
+    return f"The fewest moves within {KNEE:.0%} of a fresh plan's balancedness; {budgets} set a budget."
 
 
-def _point(made: Replanned, moves: int, balancedness: float, objective: float) -> Row:
-    meets = None if made.moved.limit_s is None else made.meets is not None and moves >= made.meets.moves
-    row = {"moves": moves, "moved": moves / made.copies, "bytes": moves * made.bytes_per_move}
+def _point(replanned: Replanned, moves: int, balancedness: float, objective: float) -> Row:
+    meets = (
+        None
+        if replanned.moved.limit_s is None
+        else replanned.meets is not None and moves >= replanned.meets.moves
+    )
+    row = {"moves": moves, "moved": moves / replanned.copies, "bytes": moves * replanned.bytes_per_move}
     return row | {"balancedness": balancedness, "max_over_mean": objective, "meets_limit": meets}
 
 
@@ -167,34 +175,36 @@ def _sources(name: str, transfer: Transfers) -> Iterator[Row]:
             yield {"plan": name, "distance": _DISTANCES.get(near, f"the same {near}"), "bytes": amount}
 
 
-def _steps(made: Replanned) -> list[dict[str, Any]]:
+def _steps(replanned: Replanned) -> list[dict[str, Any]]:
     """Return a row for each move, in order: GPUs by their ids, no ``source`` where it comes from storage."""
-    ids = [gpu.id for gpu in made.moved.deployment.cluster.gpus]
-    gpus = ((step, ids[step.gpu], None if step.source is None else ids[step.source]) for step in made.steps)
+    ids = [gpu.id for gpu in replanned.moved.deployment.cluster.gpus]
+    gpus = (
+        (step, ids[step.gpu], None if step.source is None else ids[step.source]) for step in replanned.steps
+    )
     return [
         {"layer": step.layer, "expert": step.expert, "gpu": gpu, "slot": step.slot, "source": source}
-        | {"replaces": step.replaces, "bytes": made.expert_bytes[step.layer]}
+        | {"replaces": step.replaces, "bytes": replanned.expert_bytes[step.layer]}
         for step, gpu, source in gpus
     ]
 
 
 def plans_doc(plans: Mapping[str, Plan]) -> Doc:
     """Return the document of several plans side by side, by name: each beside the first."""
-    (first, old), *others = plans.items()
-    unlike = {name: differences(old, new) for name, new in others}
-    why = {name: why_not_counted(old, new) for name, new in others}
-    over = {name: moved(old, new) for name, new in others if not why[name]}
+    (base, old), *new_plans = plans.items()
+    unlike = {name: differences(old, new) for name, new in new_plans}
+    why = {name: why_not_counted(old, new) for name, new in new_plans}
+    over = {name: moved(old, new) for name, new in new_plans if not why[name]}
     rows = [_plan_row(name, plan) for name, plan in plans.items()]
     moves = [
         CHANGE_OVER.row(moving, plan=name, copies_left=moving.left, **_moving(moving))
         for name, moving in over.items()
     ]
-    alone = list(_alone({name: _findings(plan) for name, plan in plans.items()}))
+    alone = list(_unshared({name: _findings(plan) for name, plan in plans.items()}))
     same = all(difference.none for difference in unlike.values()) and not alone
     sources = (row for name, moving in over.items() for row in _sources(name, moving.transfer))
     uncounted = (f"Moves to {name} are not counted: {text}." for name, text in why.items() if text)
     titles = dict.fromkeys(f"{row['model']} on {row['cluster']}" for row in rows)
-    to = f" from {first} to {moves[0]['plan']}" if moves and not same else ""
+    to = f" from {base} to {moves[0]['plan']}" if moves and not same else ""
     return Doc(
         SCORE,
         f"{len(plans)} plans of {' and '.join(titles)}",
@@ -202,9 +212,9 @@ def plans_doc(plans: Mapping[str, Plan]) -> Doc:
         [
             SAME({"same": same}),
             PLANS(rows),
-            CHANGED(_changed(unlike)),
+            CHANGED(_changed_inputs(unlike)),
             shared.step_bars(((name, plan.score.terms_s) for name, plan in plans.items()), "plan"),
-            CHANGE_OVER(moves, most=0 if same else 12),
+            CHANGE_OVER(moves, max_rows=0 if same else 12),
             *(Note(text, "moves", "missing") for text in uncounted),
         ],
         [
@@ -228,23 +238,23 @@ def _verdict(rows: Sequence[Row], unlike: Mapping[str, Differences], *, same: bo
     if same:
         yield "The plans are the same in inputs, layout, placement and all predictions."
         return
-    first, best = rows[0], max(rows, key=lambda row: row["tok_s_per_gpu"])
-    other, tokens = rows[1] if best is first else first, {row["counted_tokens"] for row in rows}
-    rate = said(best, "tok_s_per_gpu", best["counted_tokens"])
-    ratio = best["tok_s_per_gpu"] / other["tok_s_per_gpu"]
-    more = f", {ratio:.3g}x {other['plan']}" if len(tokens) == 1 else ""
-    yield f"{best['plan']} gives the most: {rate} at {said(best, 'tok_s_per_user')}{more}."
+    base, best = rows[0], max(rows, key=lambda row: row["tok_s_per_gpu"])
+    rival, tokens = rows[1] if best is base else base, {row["counted_tokens"] for row in rows}
+    rate = phrase(best, "tok_s_per_gpu", best["counted_tokens"])
+    ratio = best["tok_s_per_gpu"] / rival["tok_s_per_gpu"]
+    lead = f", {ratio:.3g}x {rival['plan']}" if len(tokens) == 1 else ""
+    yield f"{best['plan']} gives the most: {rate} at {phrase(best, 'tok_s_per_user')}{lead}."
     count = max(len(difference.inputs) for difference in unlike.values())
     inputs = f"{plural(count, 'input')} differ{'s' * (count == 1)}" if count else "the inputs are the same"
     placed = all(difference.placed for difference in unlike.values())
     yield notes.sentence(f"{inputs}{'' if placed else '; GPUs hold other layers or experts'}")
 
 
-def _alone(findings: Mapping[str, Sequence[str]]) -> Iterator[Row]:
+def _unshared(findings: Mapping[str, Sequence[str]]) -> Iterator[Row]:
     """Yield what is so of a plan, and not of all."""
     for name, texts in findings.items():
         for text in texts:
-            if not all(text in others for others in findings.values()):
+            if not all(text in listed for listed in findings.values()):
                 yield {"plan": name, "finding": text}
 
 
@@ -257,11 +267,11 @@ def _findings(plan: Plan) -> list[str]:
     return texts
 
 
-def _changed(unlike: Mapping[str, Differences]) -> Iterator[Row]:
+def _changed_inputs(unlike: Mapping[str, Differences]) -> Iterator[Row]:
     for name, difference in unlike.items():
         for setting, pair in difference.inputs.items():
-            before, after = _plain(pair.first), _plain(pair.second)
-            yield {"plan": name, "input": setting, "before": before, "after": after}
+            old, new = _plain(pair.first), _plain(pair.second)
+            yield {"plan": name, "input": setting, "before": old, "after": new}
 
 
 def _plain(value: Any) -> str | None:

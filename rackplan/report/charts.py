@@ -14,21 +14,21 @@ from plotly.graph_objects import Bar, Figure, Scatter
 from cost.terms.registry import TERMS
 from cost.terms.work import RESOURCES
 from rackplan.report.colours import BLUE, GREEN, INK, NEUTRAL, VERMILION, by_term, series
-from rackplan.report.doc import Chart, Doc, Layer, Picture, Row, made
+from rackplan.report.doc import Chart, Doc, Layer, Picture, Row, blocks_of
 from rackplan.report.fields import FIELDS, Field
 from rackplan.report.plotting import axis_of, chart_of, line_of, log_axis, picture_of, plotly_text
 from rackplan.report.text import thinned
 
-_MOST = {"point": 90, "line": 40}
+_MAX_MARKS = {"point": 90, "line": 40}
 """Marks that are drawn of a table, evenly spaced."""
-_MOST_MARKED = 30
+_MAX_MARKED = 30
 """Points of a line that has marks."""
 STAR = "#ffd33d"
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
-_MOST_WHOLE = 12
+_MAX_UNIT_TICKS = 12
 """Range of counts below which an axis has a tick for each."""
-_MOST_HOVERED = 12
+_MAX_HOVERED = 12
 """Fields of a row that a hint lists."""
 _SCALES = {
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")),
@@ -64,8 +64,8 @@ def figure(chart: Chart) -> Figure:
         for name, rows in _series(layer):
             legend = plotly_text(name)
             color = colors.get(name, BLUE)
-            told = any(name in names for names in named.values())
-            look = {"legendgroup": legend, "showlegend": bool(name) and not told}
+            in_legend = any(name in names for names in named.values())
+            look = {"legendgroup": legend, "showlegend": bool(name) and not in_legend}
             alike += [name] * (name not in alike)
             traces.append(_trace(layer, rows, legend, color, alike.index(name), scales, look))
     layout: dict[str, Any] = {"barmode": "stack" if chart.stacked else "group"}
@@ -78,7 +78,7 @@ def figure(chart: Chart) -> Figure:
 
 def leading(doc: Doc) -> Figure | None:
     """Return the first chart or picture of a document as a figure; None where it has none."""
-    for block in made(doc.all):
+    for block in blocks_of(doc.all):
         if isinstance(block, Chart):
             return figure(block).update_layout(height=block.height)
         if isinstance(block, Picture) and block.drawn:
@@ -115,18 +115,18 @@ def _scale(chart: Chart, axis: str) -> tuple[float, str]:
     steps = _SCALES.get(_field(chart, axis).unit)
     if steps is None:
         return 1.0, ""
-    most = max(map(abs, _values(chart, axis)), default=0.0)
-    return next((step for step in steps if most >= step[0]), steps[-1])
+    largest = max(map(abs, _values(chart, axis)), default=0.0)
+    return next((step for step in steps if largest >= step[0]), steps[-1])
 
 
 def _colors(chart: Chart) -> Mapping[str, str]:
     """Return a colour for each series: parts of a step, resources and uses of memory have their own."""
     names = list(dict.fromkeys(name for layer in chart.layers for name, _ in _series(layer) if name))
-    own = {name: USES.get(name) or RESOURCES.get(name) for name in names}
-    own |= {name: by_term([key])[key] for name in names if (key := name.replace(" ", "_")) in TERMS}
-    others = [name for name in names if own[name] is None]
-    picked = dict(zip(others, series(len(others)), strict=True))
-    return {name: own[name] or picked[name] for name in names}
+    fixed = {name: USES.get(name) or RESOURCES.get(name) for name in names}
+    fixed |= {name: by_term([key])[key] for name in names if (key := name.replace(" ", "_")) in TERMS}
+    free = [name for name in names if fixed[name] is None]
+    picked = dict(zip(free, series(len(free)), strict=True))
+    return {name: fixed[name] or picked[name] for name in names}
 
 
 def _series(layer: Layer) -> Iterator[tuple[str, Sequence[Row]]]:
@@ -145,7 +145,7 @@ def _series(layer: Layer) -> Iterator[tuple[str, Sequence[Row]]]:
 def _hover(layer: Layer, rows: Sequence[Row]) -> dict[str, Any]:
     """Return the hints of marks: the fields of their rows, labels once and values by mark."""
     held = [field for field in layer.table.fields if not field.long and any(_has(row, field) for row in rows)]
-    shown = held[:_MOST_HOVERED]
+    shown = held[:_MAX_HOVERED]
     lines = (f"{plotly_text(field.label)}: %{{customdata[{at}]}}" for at, field in enumerate(shown))
     values = [
         [plotly_text(field.text(row[field.key])) if _has(row, field) else "-" for field in shown]
@@ -167,8 +167,8 @@ def _trace(
     scales: Mapping[str, tuple[float, str]],
     look: dict[str, Any],
 ) -> Scatter | Bar:
-    if layer.mark in _MOST:
-        rows = thinned(rows, _MOST[layer.mark], even=True)
+    if layer.mark in _MAX_MARKS:
+        rows = thinned(rows, _MAX_MARKS[layer.mark], even=True)
     if layer.mark in ("line", "band", "rule") and FIELDS[layer.x].is_number:
         rows = sorted(rows, key=lambda row: row[layer.x])
 
@@ -197,7 +197,7 @@ def _trace(
     marker: dict[str, Any] = {"size": 7, "color": color, "symbol": _SYMBOLS[at % len(_SYMBOLS)]}
     if layer.mark == "line":
         line = line_of(color, 2, _DASHES[at % len(_DASHES)])
-        marker["size"] = 7 if len(rows) <= _MOST_MARKED else 1
+        marker["size"] = 7 if len(rows) <= _MAX_MARKED else 1
         return Scatter(name=name, mode="lines+markers", x=x, y=y, line=line, marker=marker, **look)
     marks: dict[str, dict[str, Any]] = {
         "point": {"opacity": 0.8},
@@ -249,6 +249,6 @@ def _axis(chart: Chart, axis: str, scale: tuple[float, str]) -> dict[str, Any]:
     bars = any(layer.mark == "bar" for layer in chart.layers)
     from_zero = {"rangemode": "tozero"} if up or bars else {}
     values = [*_values(chart, axis), *[0.0] * bars]
-    few = values and field.kind == "count" and max(values) - min(values) <= _MOST_WHOLE
-    whole = {"dtick": 1} if few and axis == "x" else {}  # no window 2.5
-    return axis_of(title, tickformat=form, **from_zero, **whole)
+    counted = values and field.kind == "count" and max(values) - min(values) <= _MAX_UNIT_TICKS
+    ticks = {"dtick": 1} if counted and axis == "x" else {}  # no window 2.5
+    return axis_of(title, tickformat=form, **from_zero, **ticks)

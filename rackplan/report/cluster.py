@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cost.calibration.collectives import Way, reached_beside
 from rackplan.report.doc import Chart, Code, Doc, Layer, Note, Picture, Record, Row, Shape, Table
-from rackplan.report.fields import said
+from rackplan.report.fields import phrase
 from rackplan.report.shared import SET, set_table
 from topology.base.units import format_quantity, plural
 from topology.cluster import Cluster
@@ -21,7 +21,7 @@ from topology.routes import FairTime, Link, LinkLoads, Traffic
 
 HOTTEST = 6
 """Loads of links that are listed."""
-_LONGER = 5e-4
+_MIN_SLOWDOWN = 5e-4
 """A part of the bound that is worth a word."""
 _METHOD = "Bytes count once per tier, however many links they cross."
 _LINK = "link tier bytes bytes_per_s seconds"
@@ -32,15 +32,15 @@ SENT = Record.of(
     "reached_share reached_evidence reached_source",
     tiles="completion_s bound_s bytes_per_s_per_gpu reached_bytes_per_s_per_gpu",
 )
-BOTTLENECK = Record.of("bottleneck", _LINK, "Bottleneck", most=0)
-BOTTLENECKS = Table.of("bottlenecks", _LINK, "All links that tie", most=0)
+BOTTLENECK = Record.of("bottleneck", _LINK, "Bottleneck", max_rows=0)
+BOTTLENECKS = Table.of("bottlenecks", _LINK, "All links that tie", max_rows=0)
 TIERS = Table.of("tiers", "tier bytes seconds completion_share", "Tiers")
 HOT = Table.of("hottest", "link links bytes_per_s bytes seconds | tier", "Hottest links")
 WAYS = Table.of(
     "ways",
     "algorithm completion_s bytes_per_s_per_gpu reached_s reached_bytes_per_s_per_gpu",
     "Ways to do it",
-    most=None,
+    max_rows=None,
 )
 TRAFFIC = Shape(
     "traffic", "Traffic over the links of a cluster.", (SENT, BOTTLENECK, BOTTLENECKS, WAYS, TIERS, HOT, SET)
@@ -87,14 +87,15 @@ def traffic_doc(
     shares = ((name, tier, tier.seconds / completion_s) for name, tier in loads.tiers.items())
     tiers = TIERS(TIERS.row(tier, tier=name, completion_share=share) for name, tier, share in shares)
     ties = BOTTLENECKS(map(_link, loads.links(loads.busiest)))
-    hot, more = _link(loads.bottleneck), len(ties.rows) - 1
-    others = f", and so are {plural(more, 'link')} more" if more else ""
+    hot, tied = _link(loads.bottleneck), len(ties.rows) - 1
+    busy = f"{hot['link']} ({hot['tier']}, {phrase(hot, 'bytes_per_s')}) is busy for {phrase(hot, 'seconds')}"
+    tied_words = f", and so are {plural(tied, 'link')} more" if tied else ""
     return Doc(
         TRAFFIC,
         f"{traffic.name} on {cluster.name}, {plural(len(cluster.gpus), 'GPU')}",
         [
             _completion(row, time),
-            f"{hot['link']} ({hot['tier']}, {said(hot, 'bytes_per_s')}) is busy for {said(hot, 'seconds')}{others}.",
+            f"{busy}{tied_words}.",
             _reached(row),
         ],
         [
@@ -114,9 +115,9 @@ def traffic_doc(
 
 def _reached(row: Row) -> str:
     """Return what large messages reach of line rate, and how that is known."""
-    rate, seconds = said(row, "reached_bytes_per_s_per_gpu"), said(row, "reached_s")
+    rate, seconds = phrase(row, "reached_bytes_per_s_per_gpu"), phrase(row, "reached_s")
     return (
-        f"That is at line rate; large messages reach {said(row, 'reached_share')} of it, {rate} a GPU in {seconds} "
+        f"That is at line rate; large messages reach {phrase(row, 'reached_share')} of it, {rate} a GPU in {seconds} "
         f"({row['reached_evidence']}: {row['reached_source']})."
     )
 
@@ -138,19 +139,20 @@ def _completion(row: Row, time: FairTime | None) -> str:
     """Return when the last byte arrives."""
     if time is None or not time.fair:
         why = "interrupted" if time is None else f"not computed, {time.classes:,} classes of flows"
-        return f"All has arrived after {said(row, 'bound_s')} at the earliest (under fair sharing: {why})."
+        return f"All has arrived after {phrase(row, 'bound_s')} at the earliest (under fair sharing: {why})."
     longer = time.completion_s / time.bound_s - 1
-    beside = f"{longer:.1%} above the bound" if longer >= _LONGER else "which is the bound"
-    return f"All has arrived after {said(row, 'completion_s')} if links are shared fairly, {beside}."
+    beside = f"{longer:.1%} above the bound" if longer >= _MIN_SLOWDOWN else "which is the bound"
+    return f"All has arrived after {phrase(row, 'completion_s')} if links are shared fairly, {beside}."
 
 
-DRAWN = Record.of("", "cluster gpus file", most=0)
+DRAWN = Record.of("", "cluster gpus file", max_rows=0)
 DRAW = Shape("draw", "A cluster that was drawn.", (DRAWN, SET), "text")
 
 
 def drawn_doc(clusters: Sequence[Cluster], file: Path | None, text: str | None = None) -> Doc:
     """Return the document of ``rackplan draw``; ``text`` is the file where none was written."""
-    names, gpus = ", ".join(cluster.name for cluster in clusters), sum(len(one.gpus) for one in clusters)
+    names = ", ".join(cluster.name for cluster in clusters)
+    gpus = sum(len(cluster.gpus) for cluster in clusters)
     written = f"{file} ({names}, {plural(gpus, 'GPU')})" if file else ""
     drawn = DRAWN({"cluster": names, "gpus": gpus, "file": file and str(file)})
     files = [] if text is None else [Code("text", text)]
@@ -178,11 +180,11 @@ def cluster_doc(cluster: Cluster) -> Doc:
     return Doc(CLUSTER, cluster.brief(), [], [drawing, GPUS(rows)])
 
 
-FOUND = Record.of("", "gpus domains hosts form | cluster file")
-FILES = Table.of("read", "name file_kind file_content", "Read", most=None)
-TAKEN = Table.of("taken", "remark_kind assumption", "Taken for what no file states", most=None)
-ODD = Table.of("anomalies", "remark_kind anomaly", "Not used, or irregular", most=40)
-IMPORT = Shape("import", "A cluster that was imported.", (FOUND, FILES, TAKEN, ODD), "text")
+IMPORTED = Record.of("", "gpus domains hosts form | cluster file")
+FILES = Table.of("read", "name file_kind file_content", "Read", max_rows=None)
+ASSUMED = Table.of("taken", "remark_kind assumption", "Taken for what no file states", max_rows=None)
+ANOMALIES = Table.of("anomalies", "remark_kind anomaly", "Not used, or irregular", max_rows=40)
+IMPORT = Shape("import", "A cluster that was imported.", (IMPORTED, FILES, ASSUMED, ANOMALIES), "text")
 _KINDS = {"nic": "NIC", "pcie": "PCIe switch", "host": "CPU socket"}
 
 
@@ -198,7 +200,12 @@ _REMARKS = {
 
 def _remarks(imported: Imported, *kinds: str) -> list[tuple[str, str]]:
     """Return what is said of an import by kind: (what the kind is called, text)."""
-    return [(_REMARKS[kind], text) for kind in kinds for own, text in imported.remarks if own == kind]
+    return [
+        (_REMARKS[kind], text)
+        for kind in kinds
+        for remark_kind, text in imported.remarks
+        if remark_kind == kind
+    ]
 
 
 def imported_doc(imported: Imported, file: Path | None, text: str) -> Doc:
@@ -218,10 +225,10 @@ def imported_doc(imported: Imported, file: Path | None, text: str) -> Doc:
         "",
         [f"{'; '.join(_machine(imported))}.", f"{irregular}."],
         [
-            FOUND(row),
+            IMPORTED(row),
             FILES((read.place, read.kind, read.content) for read in imported.files),
-            TAKEN(_remarks(imported, "read", "option", "assumed")),
-            ODD([*odd, *_remarks(imported, "unused")]),
+            ASSUMED(_remarks(imported, "read", "option", "assumed")),
+            ANOMALIES([*odd, *_remarks(imported, "unused")]),
             Note(f"rackplan draw {file} -o cluster.svg" if file else "", kind="next"),
             *([] if file else [Code("text", text)]),
         ],

@@ -26,8 +26,8 @@ def series(count: int) -> list[str]:
 
 def by_resource(names: Iterable[str]) -> dict[str, str]:
     """Return a colour for each resource, none of which a part of a step has."""
-    rest = [name for name in dict.fromkeys(names) if name not in RESOURCES]
-    return RESOURCES | {name: _FABRICS[index % len(_FABRICS)] for index, name in enumerate(rest)}
+    fabrics = [name for name in dict.fromkeys(names) if name not in RESOURCES]
+    return RESOURCES | {name: _FABRICS[index % len(_FABRICS)] for index, name in enumerate(fabrics)}
 
 
 def by_term(names: Iterable[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from placement.analysis.comparison import Comparison
 from placement.analysis.gains import Gain
 from rackplan.report import shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Row, Shape, Table
-from rackplan.report.fields import FIELDS, said
+from rackplan.report.fields import FIELDS, phrase
 from rackplan.report.frontier import POINTS, frontier_chart, measured_blocks
 from rackplan.report.notes import load_names, phase_words, sentence
 from rackplan.report.placements import PLACEMENTS, expert_blocks, placed_blocks, placements_table
@@ -27,7 +27,7 @@ ROWS = Table.of(
     "step_s batch ttft_s instead_tok_s_per_gpu measured_factor measured_runs evidence machine_status reason "
     f"{shared.CACHE}",
     "Clusters at each speed",
-    most=16,
+    max_rows=16,
 )
 CLUSTERS = Table.of(
     "clusters",
@@ -39,9 +39,9 @@ GAINS = Table.of(
     "gains",
     "cluster before_cluster tok_s_per_user gain_factor cause factor reason",
     "Gain of each cluster over the one before",
-    most=0,
+    max_rows=0,
 )
-STEPS = Table.of("steps", "cluster tok_s_per_user part step_s", "Steps by part", most=0)
+STEPS = Table.of("steps", "cluster tok_s_per_user part step_s", "Steps by part", max_rows=0)
 COMPARE = Shape(
     "compare",
     "Clusters at the same speeds per user for one model.",
@@ -69,11 +69,11 @@ _GAINS_METHOD = (
 
 def compare_doc(result: Comparison) -> Doc:
     """Return the document of ``rackplan compare``."""
-    first, names = result.deployments[0], list(result.bills)
-    told, compared = list(zip(result.rows, _rows(result), strict=True)), result.compared
-    told.sort(key=lambda pair: pair[0].target_tok_s_per_user or 0.0)
-    rows = [row for _, row in told]
-    at = [row for of, row in told if any(of is other for other in compared)]
+    base, names = result.deployments[0], list(result.bills)
+    pairs, compared = list(zip(result.rows, _rows(result), strict=True)), result.compared
+    pairs.sort(key=lambda pair: pair[0].target_tok_s_per_user or 0.0)
+    rows = [row for _, row in pairs]
+    at = [row for of, row in pairs if any(of is candidate for candidate in compared)]
     speeds = {row.target_tok_s_per_user for row in compared}
     gains = [gain for gain in result.gains if gain.gain]
     main = [gain for gain in gains if gain.tok_s_per_user in speeds]
@@ -83,13 +83,13 @@ def compare_doc(result: Comparison) -> Doc:
         (side, result.bills[side.cluster.name], errors[side.cluster.name]) for side in result.deployments
     ]
     sizes = sorted({row.gpus for row in result.rows})
-    each = result.budget or (plural(sizes[0], "GPU") if len(sizes) == 1 else "")
-    what = phase_words(first.workload) if result.lengths is None else result.lengths.brief()
+    size_words = result.budget or (plural(sizes[0], "GPU") if len(sizes) == 1 else "")
+    subject = phase_words(base.workload) if result.lengths is None else result.lengths.brief()
     known, placed = {row["cluster"]: row for row in rows}, placements_table(result)
     machines = CLUSTERS({**known[name], **shared.bill_row(bill)} for name, bill in result.bills.items())
     return Doc(
         COMPARE,
-        f"{first.model.name} on {plural(len(names), 'cluster')}{f', {each} each' * bool(each)}, {what}",
+        f"{base.model.name} on {plural(len(names), 'cluster')}{f', {size_words} each' * bool(size_words)}, {subject}",
         list(_answer(result, at)),
         [
             ROWS(rows, title=""),
@@ -105,7 +105,7 @@ def compare_doc(result: Comparison) -> Doc:
             *([shared.memory_bars(scores, "cluster")] if scores else []),
         ],
         [
-            ROWS(rows, title="Layouts", shown=_LAYOUTS, most=None),
+            ROWS(rows, title="Layouts", shown=_LAYOUTS, max_rows=None),
             GAINS(row for gain in result.gains for row in _factors(gain)),
             STEPS(
                 STEPS.row(row, tok_s_per_user=row.target_tok_s_per_user, part=part, step_s=seconds)
@@ -118,13 +118,13 @@ def compare_doc(result: Comparison) -> Doc:
             *(Note(f"{_gained(gain)}.", kind="method") for gain in gains if gain not in main),
             Note(_GAINS_METHOD if gains else "", kind="method"),
             replace(machines, title="Prices", shown=_PRICES),
-            *shared.grounds(sides, _methods(result), others=result.others),
+            *shared.grounds(sides, _methods(result), gains=result.others),
             Late(lambda: [FRONTIERS(_points(result))]),
         ],
     )
 
 
-_USUAL = 0.3, 3.0
+_USUAL_FACTORS = 0.3, 3.0
 """Factors of gains beyond these are said why."""
 
 
@@ -133,17 +133,17 @@ def _rows(result: Comparison) -> Iterator[Row]:
     firsts: dict[tuple[float | None, str], float | None] = {}
     for row in result.rows:
         totals, error = result.totals(row), widest(row.errors)
-        told = dict(shared.totals_row(totals))
+        cells = dict(shared.totals_row(totals))
         amounts = totals.gpus, (totals.power_w or 0.0) / 1e6, totals.usd_per_hour
         for key, amount in zip(_BY, amounts, strict=True):
             rate = totals.tok_s / amount if amount and row.tok_s_per_gpu is not None else None
             base = firsts.setdefault((row.target_tok_s_per_user, key), rate)
             requests = row.requests_per_s / amount if amount and row.requests_per_s else None
-            told |= {key: rate, f"{key}_ratio": rate / base if rate and base else None}
-            told[key.replace("tok_s", "requests_per_s")] = requests
+            cells |= {key: rate, f"{key}_ratio": rate / base if rate and base else None}
+            cells[key.replace("tok_s", "requests_per_s")] = requests
         yield {
             **ROWS.row(row),
-            **told,
+            **cells,
             "model": result.deployments[0].model.name,
             "requests_per_s": row.requests_per_s,
             "tok_s": totals.tok_s or None,
@@ -165,18 +165,18 @@ def _answer(result: Comparison, at: Sequence[Row]) -> Iterator[str]:
         return
     keys = sorted(_BY, key=lambda key: not result.budget.endswith(f" {_BY[key]}"))
     reached = {key: [row for row in at if row[key] is not None] for key in keys}
-    leads = {key: sorted(mine, key=lambda row: -row[key])[:2] for key, mine in reached.items() if mine}
+    leads = {key: sorted(known, key=lambda row: -row[key])[:2] for key, known in reached.items() if known}
     key, (best, *_) = next(iter(leads.items()))
     target = result.compared[0].target_tok_s_per_user
     speed = f"{target:g} tok/s/user{' (default)' * result.usual}" if target else "the largest batch that fits"
     ahead = {by: _ahead({row["cluster"]: row[by] for row in pair}) for by, pair in leads.items()}
     verb = f"leads per {_BY[key]}:" if ahead[key] else "gives"
-    others = [
+    leaders = [
         f"per {_BY[by]} {leads[by][0]['cluster']} leads{ahead[by]}" for by in leads if ahead[by] and by != key
     ]
-    lead = f"{best['cluster']} {verb} {said(best, key, best['counted_tokens'])} at {speed}{ahead[key]}."
-    yield f"{lead} {sentence('; '.join(others))}".strip()
-    yield _other_lead(result, at)
+    lead = f"{best['cluster']} {verb} {phrase(best, key, best['counted_tokens'])} at {speed}{ahead[key]}."
+    yield f"{lead} {sentence('; '.join(leaders))}".strip()
+    yield _recipe_lead(result, at)
     clear, close = list[str](), list[str]()
     for by, pair in leads.items():
         if ahead[by] and all(row["band"] for row in pair):
@@ -189,29 +189,29 @@ def _answer(result: Comparison, at: Sequence[Row]) -> Iterator[str]:
 
 
 def _listed(words: Sequence[str]) -> str:
-    *first, last = words
-    return " and ".join(filter(None, (", ".join(first), last)))
+    *head, tail = words
+    return " and ".join(filter(None, (", ".join(head), tail)))
 
 
 def _ahead(rates: Mapping[str, float]) -> str:
     """Return how far the first of ``rates`` by cluster, the largest first, is ahead; empty where it is alone."""
-    (_, most), *rest = rates.items()
-    return f", {most / rest[0][1]:.2f}x {rest[0][0]}" if rest else ""
+    (_, top), *lower = rates.items()
+    return f", {top / lower[0][1]:.2f}x {lower[0][0]}" if lower else ""
 
 
-def _other_lead(result: Comparison, at: Sequence[Row]) -> str:
+def _recipe_lead(result: Comparison, at: Sequence[Row]) -> str:
     """Return who leads per GPU with the other recipe; empty where it is about the same everywhere."""
     target = result.compared[0].target_tok_s_per_user
-    others = {other.cluster: other for other in result.others if other.tok_s_per_user == target}
-    if not others:
+    gains = {gain.cluster: gain for gain in result.others if gain.tok_s_per_user == target}
+    if not gains:
         return ""
     rates = {row["cluster"]: row["tok_s_per_gpu"] for row in at}
-    rates |= {name: other.tok_s_per_gpu for name, other in others.items()}
+    rates |= {name: gain.tok_s_per_gpu for name, gain in gains.items()}
     rates = dict(sorted(rates.items(), key=lambda pair: -pair[1]))
-    best, most = next(iter(rates.items()))
-    whose = sentence(shared.whose_recipe(next(iter(others.values())).recipe))[:-1]
-    words = f" ({others[best].words})" if best in others else ""
-    rate = FIELDS["tok_s_per_gpu"].said(most, at[0]["counted_tokens"])
+    best, top = next(iter(rates.items()))
+    whose = sentence(shared.whose_recipe(next(iter(gains.values())).recipe))[:-1]
+    words = f" ({gains[best].words})" if best in gains else ""
+    rate = FIELDS["tok_s_per_gpu"].phrase(top, at[0]["counted_tokens"])
     return f"{whose}, {best}{words} gives {rate}{_ahead(rates)}."
 
 
@@ -249,13 +249,13 @@ def _limits(result: Comparison) -> Iterator[Note]:
         much = [
             f"{cause} {factor:.2f}x"
             for cause, factor in gain.counting()
-            if not _USUAL[0] <= factor <= _USUAL[1]
+            if not _USUAL_FACTORS[0] <= factor <= _USUAL_FACTORS[1]
         ]
         if gain.gain and gain.gain > gain.hardware:
             much.append(f"{gain.gain:.2f}x in all, where no figure differs by more than {gain.hardware:.2f}x")
         if much and gain.tok_s_per_user:
-            most = max(point.tok_s_per_gpu for point in result.frontiers[gain.before])
-            part = f"{(gain.rates[0] or 0.0) / most:.0%}"
+            peak = max(point.tok_s_per_gpu for point in result.frontiers[gain.before])
+            part = f"{(gain.rates[0] or 0.0) / peak:.0%}"
             text = (
                 f"{sentence(', '.join(much))[:-1]}:{_at(gain)} {gain.before} gives {part} of its most, as little of "
                 "a step is left for sequences; a shorter one admits many more."

@@ -39,7 +39,7 @@ class Table(Block):
         The records.
     per:
         A field by which text and page cut it into sections; JSON has one array.
-    most, even:
+    max_rows, even:
         How many rows text shows (0: none, the table is data alone; None: all), and whether they are evenly spaced,
         both ends included, in place of the first.
     across:
@@ -55,7 +55,7 @@ class Table(Block):
     title: str = ""
     rows: Sequence[Row] = ()
     per: str = ""
-    most: int | None = 12
+    max_rows: int | None = 12
     even: bool = False
     across: bool = False
     change: bool = False
@@ -88,16 +88,16 @@ class Table(Block):
         except KeyError as missing:
             raise KeyError(f"{self.key or 'the root'}: a row lacks {missing}") from None
 
-    def row(self, *sources: object, **more: Any) -> dict[str, Any]:
-        """Return a row of fields that ``sources`` have as attributes, the first that has one; ``more`` are others.
+    def row(self, *sources: object, **values: Any) -> dict[str, Any]:
+        """Return a row of fields that ``sources`` have as attributes, the first that has one, and of ``values``.
 
         Where one of them is None, fields that nobody has are null.
         """
-        named = [column.key for column in self.fields if column.key not in more]
+        named = [column.key for column in self.fields if column.key not in values]
         row = dict.fromkeys(named) if any(source is None for source in sources) else {}
         for source in reversed(sources):
             row |= {key: getattr(source, key) for key in named if hasattr(source, key)}
-        return row | more
+        return row | values
 
     def visible(self, *, text: bool = False) -> tuple[Field, ...]:
         """Return the fields that a page shows, or that ``text`` does."""
@@ -118,11 +118,11 @@ class Table(Block):
         """Return the table for each value of :attr:`per`, without that field; the whole where it is cut by none."""
         if not self.per:
             return {"": self}
-        by, kept = FIELDS[self.per], tuple(column for column in self.fields if column.key != self.per)
+        by, columns = FIELDS[self.per], tuple(column for column in self.fields if column.key != self.per)
         rows: dict[str, list[Row]] = {}
         for row in self.rows:
             rows.setdefault(by.text(row[self.per]), []).append(row)
-        return {value: replace(self, fields=kept, per="", rows=some) for value, some in rows.items()}
+        return {value: replace(self, fields=columns, per="", rows=part) for value, part in rows.items()}
 
     @property
     def data(self) -> Any:
@@ -315,11 +315,11 @@ class LateRows(Sequence[Row]):
         return self._rows[index]
 
 
-def made(blocks: Iterable[Block]) -> Iterator[Any]:
+def blocks_of(blocks: Iterable[Block]) -> Iterator[Any]:
     """Yield blocks, those that are made late in their place."""
     for block in blocks:
         if isinstance(block, Late):
-            yield from made(block.make())
+            yield from blocks_of(block.make())
         else:
             yield block
 
@@ -375,8 +375,8 @@ class Doc:
     def __post_init__(self) -> None:
         """Refuse a table that the shape does not declare, so that the schema is never wrong."""
         for block in self.all:
-            here = (block.key, block.fields) if isinstance(block, Table) else getattr(block, "key", "")
-            if isinstance(block, Table | Code) and here not in self.shape.declared:
+            declared = (block.key, block.fields) if isinstance(block, Table) else getattr(block, "key", "")
+            if isinstance(block, Table | Code) and declared not in self.shape.declared:
                 raise ValueError(f"{self.shape.name}: {block.key or 'the root'} is not declared")
 
     @property

@@ -11,7 +11,7 @@ from placement.engines.export import Exported
 from placement.engines.manifests.write import Deployed
 from placement.engines.registry import Checked
 from rackplan.report.doc import Code, Doc, Note, Record, Row, Shape, Table
-from rackplan.report.fields import said
+from rackplan.report.fields import phrase
 from rackplan.report.notes import sentence
 from rackplan.report.shared import missing
 from topology.base.errors import input_name
@@ -26,15 +26,15 @@ GROUPS = Table.of(
     "expert_groups",
     "pool role replica stage first_layer last_layer first_rank last_rank hostlist",
     "Hosts of expert groups",
-    most=8,
+    max_rows=8,
 )
 NODES = Table.of(
-    "nodes", "replica host gpu_ids | first_rank last_rank", "GPUs of the engine's ranks, in order", most=8
+    "nodes", "replica host gpu_ids | first_rank last_rank", "GPUs of the engine's ranks, in order", max_rows=8
 )
-RANKS = Table.of("ranks", "replica stage rank gpu_id host device nics", "Ranks", most=0)
+RANKS = Table.of("ranks", "replica stage rank gpu_id host device nics", "Ranks", max_rows=0)
 EXPORT = Shape("export", "A plan in the format of an engine.", (EXPORTED, GROUPS, NODES, RANKS), "text")
 CHECKED = Record.of("", "engine version file can_load is_right engine_balancedness")
-FINDINGS = Table.of("findings", "effect where finding", "Findings", most=None)
+FINDINGS = Table.of("findings", "effect where finding", "Findings", max_rows=None)
 IMPORT_PLAN_CHECK = Shape(
     "import-plan-check",
     "Whether an engine loads a placement file, and does what it says.",
@@ -83,16 +83,20 @@ def exported_doc(deployed: Deployed, text: str | None = None) -> Doc:
     start = (
         f"{row['start_command']} {row['launch_file']}" if manifest else "\n".join(_started(deployed.exported))
     )
-    split = f"{said(row, 'engine_balancedness')} (planned: {said(row, 'balancedness')})"
+    split = f"{phrase(row, 'engine_balancedness')} (planned: {phrase(row, 'balancedness')})"
     unreleased = "" if engine.released else f"No release of {engine.title} loads this file yet."
-    others = [one.launch.file for one in deployed.exported[1:]]
-    more = f"; {' and '.join(others)} those of the other pool{'s' * (len(others) > 1)}" if others else ""
+    pool_files = [export.launch.file for export in deployed.exported[1:]]
+    pool_words = (
+        f"; {' and '.join(pool_files)} those of the other pool{'s' * (len(pool_files) > 1)}"
+        if pool_files
+        else ""
+    )
     where = f"{row['slots']} slots of each of {row['moe_layers']} layers, {row['slots_per_gpu']} a GPU"
     return Doc(
         EXPORT,
         f"{exported.model} for {engine.title}",
         [
-            f"{launch.file} holds {row['experts']} experts in {where}{more}.",
+            f"{launch.file} holds {row['experts']} experts in {where}{pool_words}.",
             f"As {engine.title} splits tokens, balancedness is {split}.",
         ],
         [
@@ -100,7 +104,7 @@ def exported_doc(deployed: Deployed, text: str | None = None) -> Doc:
             EXPORTED(row),
             Code("", start, "Start with"),
             groups,
-            NODES(_nodes(ranks.rows), **({"most": 0} if groups.rows else {})),
+            NODES(_nodes(ranks.rows), **({"max_rows": 0} if groups.rows else {})),
             *(Note(sentence(note)) for note in (manifest.notes if manifest else ())),
             Note("Slots of a rank are in the order of the file.", kind="method"),
             ranks,
@@ -123,9 +127,9 @@ def _nodes(ranks: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
 
 def _started(exported: Sequence[Exported]) -> Iterator[str]:
     """Yield the lines that start a replica of each pool."""
-    for one in exported:
-        yield from [f"# a replica that does {one.launch.role}, {one.launch.file}"] * (len(exported) > 1)
-        yield from _shell(one.flags)
+    for export in exported:
+        yield from [f"# a replica that does {export.launch.role}, {export.launch.file}"] * (len(exported) > 1)
+        yield from _shell(export.flags)
 
 
 def _shell(flags: Sequence[str]) -> list[str]:
@@ -146,7 +150,7 @@ def checked_doc(checked: Checked) -> Doc:
         [checked.verdict],
         [
             record,
-            FINDINGS((found.kind, found.where, found.what) for found in checked.findings),
+            FINDINGS((finding.kind, finding.where, finding.what) for finding in checked.findings),
             *missing(record, f"Not evaluated without {input_name('loads')}, or without a valid placement."),
         ],
     )

@@ -25,7 +25,7 @@ def number(value: float) -> str:
         return "-"
     size = abs(value)
     if size >= 999_500:
-        power, letter = next(one for one in ((1e12, "T"), (1e9, "B"), (999_500, "M")) if size >= one[0])
+        power, letter = next(scale for scale in ((1e12, "T"), (1e9, "B"), (999_500, "M")) if size >= scale[0])
         return f"{value / (1e6 if letter == 'M' else power):#.3g}".rstrip(".") + f" {letter}"
     return f"{value:,.0f}" if size >= 100 or value == round(value) else f"{value:#.3g}"
 
@@ -101,7 +101,7 @@ _VARIANTS = re.compile(r"_(used|full|mean|worst|limit|moved)$")
 def unit_of(key: str) -> tuple[str, str, str]:
     """Return the unit that a key says, the unit in a sentence, and the usual form."""
     bare = _VARIANTS.sub("", key)
-    fitting = (rest for end, *rest in UNITS if bare == end.strip("_") or bare.endswith(end))
+    fitting = (forms for end, *forms in UNITS if bare == end.strip("_") or bare.endswith(end))
     unit, spoken, form = next(fitting, ("", "", "text"))
     return unit, spoken, form
 
@@ -147,7 +147,7 @@ class Field:
         """Return a value as people read it; null is a dash."""
         return "-" if value is None else FORMS[self.kind][1](value, self.unit)
 
-    def said(self, value: Any, of: str = "") -> str:
+    def phrase(self, value: Any, of: str = "") -> str:
         """Return a value with its unit, for sentences: ``80 GPUs``, ``1,702 output tok/s/GPU`` (``of`` output)."""
         spoken = unit_of(self.key)[1]
         if self.kind == "count" and not spoken:
@@ -164,9 +164,9 @@ class Field:
         return words | ({"x-unit": self.unit} if self.unit else {})
 
 
-def said(row: Mapping[str, Any], key: str, of: str = "") -> str:
-    """Return a figure of a row with its unit, for sentences (:meth:`Field.said`)."""
-    return FIELDS[key].said(row[key], of)
+def phrase(row: Mapping[str, Any], key: str, of: str = "") -> str:
+    """Return a figure of a row with its unit, for sentences (:meth:`Field.phrase`)."""
+    return FIELDS[key].phrase(row[key], of)
 
 
 def _declared() -> dict[str, Field]:

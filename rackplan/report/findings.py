@@ -20,7 +20,7 @@ _REACH = "domains_per_token nodes_per_token gpus_per_token"
 _SENT = "scale_up_bytes_per_step scale_out_bytes_per_step"
 _LOST = "tok_s_per_gpu balancedness tokens_lost"
 _RESOURCES = {COMPUTE: "compute_s", HBM: "hbm_s", FIXED: "fixed_s", IMBALANCE: "stage_wait_s"}
-_BINDING = 0.05
+_MIN_BINDING_SHARE = 0.05
 """Part of a time from which a resource is named among those that bind it."""
 Rows = Iterable[Row]
 
@@ -39,7 +39,7 @@ def _parts(plan: Plan) -> Rows:
         row: dict[str, Any] = dict.fromkeys([*_RESOURCES.values(), "scale_up_s", "scale_out_s"], 0.0)
         for limit, bound_s in limits.items():
             row[known.get(limit, "scale_up_s")] += bound_s
-        row["bound_by"] = ", ".join(limit for limit, s in limits.items() if s >= _BINDING * seconds)
+        row["bound_by"] = ", ".join(limit for limit, s in limits.items() if s >= _MIN_BINDING_SHARE * seconds)
         row["evidence"] = None if (kind := term_evidence(plan, name)) is None else kind.label
         share, peak_s = seconds / score.step_s, peaks.terms_s.get(name, 0.0)
         yield row | {"part": name_of(name), "step_s": seconds, "step_share": share, "peak_s": peak_s}
@@ -86,9 +86,9 @@ def _layers(stage: StageSpec) -> Row:
 
 
 def _baselines(plan: Plan) -> Rows:
-    own = "imported" if plan.origin == "imported" else "rackplan"
-    mine = {own: BaselineScore("", plan.balancedness, plan.score)} if plan.balancedness else {}
-    for name, entry in {**mine, **plan.baselines}.items():
+    origin = "imported" if plan.origin == "imported" else "rackplan"
+    planned = {origin: BaselineScore("", plan.balancedness, plan.score)} if plan.balancedness else {}
+    for name, entry in {**planned, **plan.baselines}.items():
         layers = list(entry.balancedness.values())
         balance = {
             "balancedness": mean_of(layers) if layers else None,
@@ -168,28 +168,28 @@ _PLACED = "placement balancedness balancedness_worst step_s tok_s_per_gpu reason
 _OF_POOLS: tuple[tuple[str, str, str, dict[str, Any], Callable[[Plan], Rows]], ...] = (
     ("step", f"{_STEP_SHOWN} {_STEP}", "Parts of the step", {"shown": _STEP_SHOWN}, _parts),
     ("limits_s", "resource step_s step_share floor_s", "What the step waits for", {}, _limits),
-    ("memory", "use bytes memory_share", "Uses of HBM", {"most": 0}, _memory),
-    ("replicas", f"replica {_STAGE} gpu_ids", "GPUs of each stage of each replica", {"most": 0}, replicas),
+    ("memory", "use bytes memory_share", "Uses of HBM", {"max_rows": 0}, _memory),
+    ("replicas", f"replica {_STAGE} gpu_ids", "GPUs of each stage of each replica", {"max_rows": 0}, replicas),
     ("pipeline", f"{_STAGE} domain gpus to_stage bytes bytes_per_s seconds fabric", "Stages", {}, _pipeline),
     ("baselines", _PLACED, "Placements under the same loads, layout and batch", {}, _baselines),
-    ("layers", "layer balancedness", "Balancedness by layer", {"most": 0},
+    ("layers", "layer balancedness", "Balancedness by layer", {"max_rows": 0},
      lambda plan: ({"layer": layer, "balancedness": value} for layer, value in plan.balancedness.items())),
     ("scenarios", "scenario in_sample left_out worst_layer", "Balance by load", {},
      lambda plan: ({**vars(row), "scenario": row.name} for row in (plan.scenarios.rows if plan.scenarios else ()))),
     ("failures", f"failure count tried {_FAILED} experts_lost_most worst_case", "After one failure", {},
      lambda plan: ({**vars(row), "failure": notes.UNITS[row.unit], "count": row.choices, "worst_case": row.worst}
                    for row in _lost(plan))),
-    ("losses", f"failure name {_LOST}", "Each loss tried", {"most": 0}, _losses),
+    ("losses", f"failure name {_LOST}", "Each loss tried", {"max_rows": 0}, _losses),
     ("risk", "failure experts_at_risk share_at_risk experts apart together single reason", "Experts at risk",
      {"shown": "failure experts_at_risk share_at_risk reason"}, _risk),
-    ("at_risk", "layer expert copies share within", "Heaviest experts at risk", {"most": 5},
+    ("at_risk", "layer expert copies share within", "Heaviest experts at risk", {"max_rows": 5},
      lambda plan: ({**vars(row), "within": row.domain} for row in (plan.failures.experts if plan.failures else ()))),
-    ("layers_at_risk", "layer experts share worst_case worst_experts worst_share", "Layers at risk", {"most": 0},
+    ("layers_at_risk", "layer experts share worst_case worst_experts worst_share", "Layers at risk", {"max_rows": 0},
      lambda plan: ({**vars(row), "worst_case": row.worst}
                    for row in (plan.failures.layers if plan.failures else ()))),
     ("redundancy", _CURVE, "Number of copies", {}, _copies),
     ("by_traffic", f"placement mark step_s balancedness {_REACH} {_SENT}", "Placements by step", {}, _by_traffic),
-    ("token_traffic", f"routing tokens layer {_REACH} {_SENT}", "Token traffic", {"most": 2}, _tokens),
+    ("token_traffic", f"routing tokens layer {_REACH} {_SENT}", "Token traffic", {"max_rows": 2}, _tokens),
 )  # fmt: skip
 OF_POOLS = tuple(
     (Table.of(key, f"pool {keys}", title, **look), make) for key, keys, title, look, make in _OF_POOLS

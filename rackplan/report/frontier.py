@@ -24,7 +24,7 @@ RUNS = Table.of(
     "measured_chip run tok_s_per_user measured_tok_s_per_gpu predicted_tok_s_per_gpu measured_ratio source",
     "Measured runs with their predictions",
 )
-_MOST_LINES = 5
+_MAX_LINES = 5
 """Layouts that are drawn as lines; more cannot be told apart."""
 _SPEED, _RATE = "tok_s_per_user", "tok_s_per_gpu"
 
@@ -58,7 +58,9 @@ def frontier_chart(
         ("ring", "measured", color, runs),
         ("star", word, color, (POINTS.row(None, **row) for row in chosen)),
     )
-    layers = [Layer(mark, POINTS(some), _SPEED, _RATE, color, name=name) for mark, name, color, some in marks]
+    layers = [
+        Layer(mark, POINTS(marked), _SPEED, _RATE, color, name=name) for mark, name, color, marked in marks
+    ]
     ends = " to ".join(f"{row[_RATE]:,.0f} at {row[_SPEED]:,.1f}" for row in edge[:: max(1, len(edge) - 1)])
     alt = f"tok/s/GPU against tok/s/user: {ends or 'no layout fits'}"
     return Chart("Throughput against speed per user", layers, log="x", alt=alt, height=480)
@@ -73,7 +75,7 @@ def _nearest(rows: Sequence[Row], edge: Sequence[Row]) -> list[str]:
         behind[row["layout"]] = min(rival / (row[_RATE] or math.inf), behind.get(row["layout"], math.inf))
     order = sorted(behind, key=lambda layout: (-held[layout], behind[layout], layout))
     ends = [edge[at]["layout"] for at in (0, -1) if edge]
-    return list(dict.fromkeys([*ends, *order]))[:_MOST_LINES]
+    return list(dict.fromkeys([*ends, *order]))[:_MAX_LINES]
 
 
 def measured_blocks(deployments: Sequence[Deployment]) -> list[Block]:
@@ -82,19 +84,19 @@ def measured_blocks(deployments: Sequence[Deployment]) -> list[Block]:
     That takes a while: it is for pages alone.
     """
     decoding = [deployment for deployment in deployments if deployment.workload.decodes]
-    every = {run: predicted(run, one.correction) for one in decoding for run in published_runs(one)}
-    rates = {run: rate for run, rate in every.items() if rate is not None}
+    predictions = {run: predicted(run, side.correction) for side in decoding for run in published_runs(side)}
+    rates = {run: rate for run, rate in predictions.items() if rate is not None}
     if not rates:
         return [Note("rackplan knows of no published run of this model on these chips.")] if decoding else []
     chips = {run.chip for run in rates}
-    errors = [error for one in deployments for error in errors_in(one)]
+    errors = [error for side in deployments for error in errors_in(side)]
     error = widest(error for error in errors if error.chip in chips) or widest(errors)
     runs = plural(len(rates), "published run")
     text = f"{runs} of this model on these chips, each against the prediction for its own lengths, formats and drafts"
     if error is not None:
         inside = sum(1 / error.band <= run.tok_s_per_gpu / rate <= error.band for run, rate in rates.items())
         text += f"; {inside} are within {error.band:.2f}x, as 80% of all runs"
-    if refused := len(every) - len(rates):
+    if refused := len(predictions) - len(rates):
         text += f"; {refused} with too few details are left out"
     table = RUNS(
         RUNS.row(

@@ -9,11 +9,11 @@ from operator import itemgetter
 from placement.analysis.lever import Lever, Reached, rate_of
 from placement.analysis.levers import WORTH, Levers
 from rackplan.report.doc import Chart, Doc, Layer, Note, Record, Row, Shape, Table
-from rackplan.report.fields import FIELDS, said
+from rackplan.report.fields import FIELDS, phrase
 from rackplan.report.notes import limit_words, sentence, title_words
 from rackplan.report.shared import SET, set_table
 
-MOST_SHOWN, MOST_NAMED = 5, 3
+MAX_SHOWN, MAX_NAMED = 5, 3
 """Levers in the first table, each at its largest change, and in the answer; the others are details."""
 WAYS = ("batch_kept", "layout_kept", "layout_free")
 _GAINS = "lever change to batch_kept layout_kept"
@@ -26,20 +26,22 @@ ROOT = Record.of(
 LARGEST = Table.of(
     "largest", f"{_GAINS} layout_free layout | layout_kept_batch lever_kind gain", "Largest gains"
 )
-EVERY = Table.of(
+CHANGES = Table.of(
     "levers",
     f"{_GAINS} layout_kept_batch layout_free | layout lever_kind gain remark",
     "All levers",
-    most=None,
+    max_rows=None,
 )
 REACHED = Table.of(
     "reached",
     "lever change way tok_s_per_gpu tok_s_per_gpu_used tok_s_per_user step_s batch layout gain reason",
     "What each change reaches; without a lever the plan itself",
-    most=0,
+    max_rows=0,
 )
-REFUSED = Table.of("refused", "lever change way reason", "Not possible", most=None)
-WHAT_IF = Shape("what-if", "The gain of each lever of a plan.", (ROOT, LARGEST, EVERY, REACHED, REFUSED, SET))
+REFUSED = Table.of("refused", "lever change way reason", "Not possible", max_rows=None)
+WHAT_IF = Shape(
+    "what-if", "The gain of each lever of a plan.", (ROOT, LARGEST, CHANGES, REACHED, REFUSED, SET)
+)
 
 
 def levers_doc(levers: Levers) -> Doc:
@@ -61,8 +63,8 @@ def levers_doc(levers: Levers) -> Doc:
     )
     usable = [lever for lever in levers.rows if any(_reached(lever).values())]
     best = {lever.name: lever for lever in reversed(usable) if lever.gain >= WORTH}
-    largest = [lever for lever in usable if best.get(lever.name) is lever][:MOST_SHOWN]
-    every, chart = EVERY(map(_row, usable)), LARGEST(map(_row, levers.largest))
+    largest = [lever for lever in usable if best.get(lever.name) is lever][:MAX_SHOWN]
+    table, chart = CHANGES(map(_row, usable)), LARGEST(map(_row, levers.largest))
     reached = REACHED(line for lever in (levers.unchanged, *levers.rows) for line in _lines(lever))
     notes = [deployment.model.beyond(deployment.workload.context)]
     notes += [f"{_name(lever)}: {lever.note}" for lever in usable if lever.note]
@@ -72,7 +74,7 @@ def levers_doc(levers: Levers) -> Doc:
         f"What-if: {title_words(plan)}",
         [
             _largest(levers, rate),
-            f"The plan gives {said(row, 'tok_s_per_gpu', score.tokens)} at {said(row, 'tok_s_per_user')}.",
+            f"The plan gives {phrase(row, 'tok_s_per_gpu', score.tokens)} at {phrase(row, 'tok_s_per_user')}.",
             f"{_limit(levers)}; one parameter is changed at a time.",
         ],
         [
@@ -84,7 +86,7 @@ def levers_doc(levers: Levers) -> Doc:
             *(Note(sentence(text)) for text in notes),
         ],
         [
-            every,
+            table,
             reached,
             REFUSED(_refused(line for line in reached.rows if line["reason"])),
             Note(
@@ -93,7 +95,7 @@ def levers_doc(levers: Levers) -> Doc:
                 kind="method",
             ),
         ],
-        frame=lambda: every.data,
+        frame=lambda: table.data,
     )
 
 
@@ -105,15 +107,15 @@ def _reached(lever: Lever) -> dict[str, Reached | None]:
 
 def _row(lever: Lever) -> Row:
     ends = _reached(lever)
-    kept, free = ends["layout_kept"], ends["layout_free"]
-    return EVERY.row(
+    fixed, free = ends["layout_kept"], ends["layout_free"]
+    return CHANGES.row(
         lever,
         **{way: end and end.gain for way, end in ends.items()},
         lever=lever.name,
-        layout_kept_batch=kept and kept.batch,
-        layout=free.layout if free and free != kept else None,
+        layout_kept_batch=fixed and fixed.batch,
+        layout=free.layout if free and free != fixed else None,
         lever_kind=lever.kind,
-        gain=lever.gain if kept or free else None,
+        gain=lever.gain if fixed or free else None,
         remark=lever.note or None,
     )
 
@@ -146,10 +148,10 @@ def _largest(levers: Levers, rate: str) -> str:
     """Return the largest levers at the same layout."""
     named = []
     tenth = {lever.name: lever for lever in levers.rows if lever.change == "+10%"}
-    for lever in levers.largest[:MOST_NAMED]:
+    for lever in levers.largest[:MAX_NAMED]:
         to = f" ({lever.to})" if lever.to and lever.kind != "precision" else ""
-        less = tenth.get(lever.name) if lever.kind == "hardware" and lever.change == "x2" else None
-        beside = f" (+10%: {less.gain:+.1%})" if less else ""
+        smaller = tenth.get(lever.name) if lever.kind == "hardware" and lever.change == "x2" else None
+        beside = f" (+10%: {smaller.gain:+.1%})" if smaller else ""
         named.append(f"{_name(lever)}{to} {lever.gain:+.1%}{beside}")
     if not named:
         return "No change improves this layout."

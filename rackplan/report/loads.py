@@ -12,7 +12,7 @@ from cost.experts.loads import ExpertLoads
 from cost.experts.traces.description import Description, TraceDescription
 from cost.experts.traces.statistics import LoadStatistics
 from rackplan.report.doc import Chart, Doc, Layer, Note, Row, Shape, Table
-from rackplan.report.fields import said
+from rackplan.report.fields import phrase
 from rackplan.report.shared import missing
 
 RECORDINGS = Table.of(
@@ -30,7 +30,7 @@ SKEW = Table.of(
     "skew", "file measure skew_mean skew_median skew_worst at_layer", "Skew over experts, all windows"
 )
 LAYERS = Table.of(
-    "layers", "file layer expert_max_over_mean coefficient_of_variation", "Skew by layer", most=0
+    "layers", "file layer expert_max_over_mean coefficient_of_variation", "Skew by layer", max_rows=0
 )
 DRIFT = Table.of(
     "drift", "file between moved_share by_chance_share correlation", "Drift of loads, mean over layers"
@@ -57,21 +57,27 @@ _RANKED = Table.of("ranked", "series rank over_mean")
 
 def loads_doc(files: Mapping[str, Description | TraceDescription]) -> Doc:
     """Return the document of ``rackplan loads``, of each file by name."""
-    recorded = [(name, one) for name, one in files.items() if isinstance(one, Description)]
-    found = [(name, one.trace if isinstance(one, Description) else one) for name, one in files.items()]
-    traced = [(name, trace) for name, trace in found if trace is not None]
+    recorded = [(name, entry) for name, entry in files.items() if isinstance(entry, Description)]
+    pairs = [
+        (name, entry.trace if isinstance(entry, Description) else entry) for name, entry in files.items()
+    ]
+    traced = [(name, trace) for name, trace in pairs if trace is not None]
     alone = len(recorded) + len(traced) == 1  # labels and values are read more easily than a row, and fit
-    notes = [(name, note) for name, one in recorded for note in one.notes]
-    notes += [(name, note) for name, one in traced for note in one.trace.notes]
-    notes += [(name, "one window, so no drift to measure") for name, one in recorded if one.windows.kept == 1]
-    recordings = RECORDINGS((_recording(name, one) for name, one in recorded), across=alone)
-    drift = DRIFT(row for name, one in recorded for row in _drift(name, one.statistics))
-    parts = [(name, one.statistics, one.layers, "") for name, one in recorded]
-    parts += [(name, one.statistics, list(one.statistics.rows), " of the trace") for name, one in traced]
+    notes = [(name, note) for name, entry in recorded for note in entry.notes]
+    notes += [(name, note) for name, entry in traced for note in entry.trace.notes]
+    notes += [
+        (name, "one window, so no drift to measure") for name, entry in recorded if entry.windows.kept == 1
+    ]
+    recordings = RECORDINGS((_recording(name, entry) for name, entry in recorded), across=alone)
+    drift = DRIFT(row for name, entry in recorded for row in _drift(name, entry.statistics))
+    parts = [(name, entry.statistics, entry.layers, "") for name, entry in recorded]
+    parts += [
+        (name, entry.statistics, list(entry.statistics.rows), " of the trace") for name, entry in traced
+    ]
     skew = SKEW(row for part in parts for row in _skew(*part))
-    traces = TRACES((_trace(name, one) for name, one in traced), across=alone)
-    reach = ((name, of, *sets) for name, one in traced for of, sets in one.found.domains.items())
-    layers = (row for name, one in recorded for row in _layers(name, one))
+    traces = TRACES((_trace(name, entry) for name, entry in traced), across=alone)
+    reach = ((name, of, *sets) for name, entry in traced for of, sets in entry.found.domains.items())
+    layers = (row for name, entry in recorded for row in _layers(name, entry))
     return Doc(
         LOADS,
         ", ".join(files),
@@ -97,46 +103,49 @@ def _answer(skew: Sequence[Row], drift: Sequence[Row], traces: Sequence[Row]) ->
     worst = f"{uneven['skew_worst']:.2f}x in the worst (layer {uneven['at_layer']} of {uneven['file']})"
     yield f"The busiest expert of a layer has {uneven['skew_mean']:.2f}x the mean tokens, {worst}."
     if drift:
-        most = max(drift, key=itemgetter("moved_share"))
-        chance = f"{said(most, 'by_chance_share')} would by chance"
-        yield f"From {most['between']}, {said(most, 'moved_share')} of the tokens go to other experts; {chance}."
+        row = max(drift, key=itemgetter("moved_share"))
+        chance = f"{phrase(row, 'by_chance_share')} would by chance"
+        yield f"From {row['between']}, {phrase(row, 'moved_share')} of the tokens go to other experts; {chance}."
     if dependent := [row for row in traces if row["beyond_chance_share"] is not None]:
-        most = max(dependent, key=itemgetter("beyond_chance_share"))
-        yield f"Neither popularity nor chance explains {said(most, 'beyond_chance_share')} of the pairs of experts."
+        row = max(dependent, key=itemgetter("beyond_chance_share"))
+        yield f"Neither popularity nor chance explains {phrase(row, 'beyond_chance_share')} of the pairs of experts."
 
 
-def _recording(name: str, found: Description) -> Row:
-    recording, windows = found.recording, found.windows
+def _recording(name: str, description: Description) -> Row:
+    recording, windows = description.recording, description.windows
     ids = "as recorded" if recording.layer_ids else "rows from 0"
-    kinds = {"file": name, "file_kind": recording.kind, "layers": len(found.layers), "ids": ids}
+    kinds = {"file": name, "file_kind": recording.kind, "layers": len(description.layers), "ids": ids}
     empty = recording.windows - windows.kept
     counts = {"windows": recording.windows, "windows_empty": empty, "windows_kept": windows.kept}
-    return RECORDINGS.row(found, recording, **kinds, **counts, scenarios=len(windows.names))
+    return RECORDINGS.row(description, recording, **kinds, **counts, scenarios=len(windows.names))
 
 
-def _layers(name: str, found: Description) -> Iterator[tuple[Any, ...]]:
-    columns = found.statistics.max_over_mean.tolist(), found.statistics.variation.tolist()
-    return ((name, *row) for row in zip(found.layers, *columns, strict=True))
+def _layers(name: str, description: Description) -> Iterator[tuple[Any, ...]]:
+    columns = description.statistics.max_over_mean.tolist(), description.statistics.variation.tolist()
+    return ((name, *row) for row in zip(description.layers, *columns, strict=True))
 
 
-def _skew(name: str, found: LoadStatistics, layers: Sequence[int], of: str) -> Iterator[tuple[Any, ...]]:
-    measures = {"max / mean": found.max_over_mean, "coefficient of variation": found.variation}
+def _skew(name: str, statistics: LoadStatistics, layers: Sequence[int], of: str) -> Iterator[tuple[Any, ...]]:
+    measures = {"max / mean": statistics.max_over_mean, "coefficient of variation": statistics.variation}
     for measure, values in measures.items():
         at = int(values.argmax())
         yield name, f"{measure}{of}", *map(float, (values.mean(), np.median(values), values[at])), layers[at]
 
 
-def _drift(name: str, found: LoadStatistics) -> Iterator[Row]:
-    windows = {"window to next window": found.consecutive, "first to last window": found.first_to_last}
+def _drift(name: str, statistics: LoadStatistics) -> Iterator[Row]:
+    windows = {
+        "window to next window": statistics.consecutive,
+        "first to last window": statistics.first_to_last,
+    }
     for between, drift in windows.items():
         if drift is not None:
             yield DRIFT.row(drift, file=name, between=between)
 
 
-def _trace(name: str, found: TraceDescription) -> Row:
-    trace, within = found.trace, found.found.within
-    kinds = {"file": name, "file_kind": found.kind, "one_layer_for_all": trace.repeated}
-    counts = {"tokens_kept": trace.kept, "tokens_counted": found.found.tokens, "choices": trace.k}
+def _trace(name: str, description: TraceDescription) -> Row:
+    trace, within = description.trace, description.found.within
+    kinds = {"file": name, "file_kind": description.kind, "one_layer_for_all": trace.repeated}
+    counts = {"tokens_kept": trace.kept, "tokens_counted": description.found.tokens, "choices": trace.k}
     return TRACES.row(trace, within, **kinds, **counts, at_layer=within and within.worst_layer)
 
 

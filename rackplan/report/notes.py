@@ -25,7 +25,7 @@ from topology.base.units import format_quantity, plural
 from topology.changes.overrides import SET_BY_USER, figures_set
 from topology.cluster import Cluster
 
-_MOST_DOMAINS = 4
+_MAX_DOMAINS = 4
 """Domains of a stage that are named."""
 UNITS = {"gpu": "GPU", "node": "node", "rack": "rack"}
 _ROUNDS_TO_ONE = 0.005
@@ -49,11 +49,11 @@ def limit_words(plan: Plan, name: str = "") -> str:
     if plan.limit_s is None or plan.over_limit is None:
         return ""
     decodes = plan.deployment.workload.decodes
-    given = (plan.request.tpot_s if decodes else plan.request.ttft_s) is not None
-    taken = f"{plan.score.tpot_s * 1e3:,.1f} ms per {'token' if decodes else 'step'}"
-    limit = f"{plan.limit_s * 1e3:,.4g} ms {'asked for' if given else 'by default'}"
+    explicit = (plan.request.tpot_s if decodes else plan.request.ttft_s) is not None
+    time_words = f"{plan.score.tpot_s * 1e3:,.1f} ms per {'token' if decodes else 'step'}"
+    limit = f"{plan.limit_s * 1e3:,.4g} ms {'asked for' if explicit else 'by default'}"
     misses = f"{name} misses" if name else "Misses"
-    return f"{misses} its limit: {taken}, {limit} ({plan.over_limit * 100:.3g}% over)"
+    return f"{misses} its limit: {time_words}, {limit} ({plan.over_limit * 100:.3g}% over)"
 
 
 def load_names(names: Sequence[str], word: str = "scenario") -> str:
@@ -62,8 +62,8 @@ def load_names(names: Sequence[str], word: str = "scenario") -> str:
     for name in names:
         windows.setdefault(name.rpartition("#")[0] or name, []).append(name)
     return ", ".join(
-        each[0] if len(each) == 1 else f"{recording} ({len(each)} {word}s)"
-        for recording, each in windows.items()
+        group[0] if len(group) == 1 else f"{recording} ({len(group)} {word}s)"
+        for recording, group in windows.items()
     )
 
 
@@ -86,24 +86,24 @@ _COUNTS = {2: "two", 3: "three", 4: "four"}
 
 def title_words(plan: Plan) -> str:
     """Return the title of a plan: whole requests with their pools, or one phase."""
-    deployment, work, whole = plan.deployment, plan.deployment.workload, plan.requests
-    what = f"{work.phase} only, at {plural(work.context, 'token')} of context"
+    deployment, work, requests = plan.deployment, plan.deployment.workload, plan.requests
+    subject = f"{work.phase} only, at {plural(work.context, 'token')} of context"
     if work.phase == "prefill":
-        what = f"prefill only, prompts of {plural(work.context, 'token')}"
+        subject = f"prefill only, prompts of {plural(work.context, 'token')}"
     elif work.phase == "both":
-        what = f"requests of {work.prompt:,.0f} + {work.answer:,.0f} tokens, one pool"
-    if whole is not None and plan.beside:
+        subject = f"requests of {work.prompt:,.0f} + {work.answer:,.0f} tokens, one pool"
+    if requests is not None and plan.beside:
         gpus = Counter[str]()
-        for pool in whole.pools:
+        for pool in requests.pools:
             gpus[pool.role] += pool.gpus
-        asked = f"requests of {whole.isl:,} + {whole.osl:,} tokens" if whole.osl else what
-        several = f"{_COUNTS.get(len(whole.pools), len(whole.pools))} pools"
+        lengths = f"requests of {requests.isl:,} + {requests.osl:,} tokens" if requests.osl else subject
+        several = f"{_COUNTS.get(len(requests.pools), len(requests.pools))} pools"
         parts = ", ".join(
             f"{plural(gpus[role], 'GPU')} {role}" for role in ("both", "prefill", "decode") if gpus[role]
         )
-        what = f"{asked}, {several}: {parts}"
+        subject = f"{lengths}, {several}: {parts}"
     models = " + ".join(dict.fromkeys(pool.deployment.model.name for pool in plan.pools))
-    return f"{models} on {deployment.cluster.whole.name}: {what}"
+    return f"{models} on {deployment.cluster.whole.name}: {subject}"
 
 
 def serving_words(workload: Workload, engine: str) -> list[str]:
@@ -122,9 +122,11 @@ def _sparse_words(workload: Workload) -> str:
     """Return the assumed sparse attention, and the context above which it reads less than dense; empty without."""
     if not workload.sparse_attention:
         return ""
-    most, context = most_tokens_read(workload.sparse_attention), workload.context
-    read, fewer = (math.sqrt(context), 2) if most is None else (min(context, most), most + 1)
-    rule = "the square root of the context" if most is None else f"at most {most:,}"
+    max_tokens, context = most_tokens_read(workload.sparse_attention), workload.context
+    read, fewer = (
+        (math.sqrt(context), 2) if max_tokens is None else (min(context, max_tokens), max_tokens + 1)
+    )
+    rule = "the square root of the context" if max_tokens is None else f"at most {max_tokens:,}"
     return (
         f"sparse attention (what-if, not measured): a query reads {read:,.0f} of {context:,} cached "
         f"tokens ({rule}), fewer than dense attention from {fewer:,} tokens of context; all tokens stay cached"
@@ -140,12 +142,12 @@ def what_if_words(deployment: Deployment) -> str:
         cache_bound_context(model, gpu, deployment.workload.kv_dtype)
         for model in (model, as_if_sparse(model, ""))
     )
-    here, there = (
+    sparse, dense = (
         f"above {context:,.0f} tokens of context" if math.isfinite(context) else "at no context"
         for context in contexts
     )
     return (
-        f"reading caches takes longer than reading weights {here} (dense attention: {there}) on {gpu.name}, at the "
+        f"reading caches takes longer than reading weights {sparse} (dense attention: {dense}) on {gpu.name}, at the "
         "batch where compute time equals weight reads"
     )
 
@@ -165,7 +167,7 @@ def recipe_lines(*deployments: Deployment) -> list[str]:
     for side in deployments:
         names.setdefault(side.recipe, []).append(side.cluster.name if sides else side.model.name)
     several = len(names) > 1
-    return [f"{', '.join(some)}: " * several + recipe for recipe, some in names.items() if recipe]
+    return [f"{', '.join(users)}: " * several + recipe for recipe, users in names.items() if recipe]
 
 
 def cluster_doubts(cluster: Cluster) -> str:
@@ -178,24 +180,24 @@ def cluster_doubts(cluster: Cluster) -> str:
 
 def placement_words(plan: Plan) -> str:
     """Return placement constraints besides balance; empty without any."""
-    found = []
+    clauses = []
     if counts := count_spread(plan):
         part, unit = "all" if counts.apart == counts.experts else f"{counts.apart:,} of", UNITS[plan.spread]
         together = f", {counts.together:,} have several in one {unit}" if counts.together else ""
         but = f" ({counts.single:,} have one copy{together}: {counts.missing})" if counts.missing else ""
-        found.append(f"copies in different {unit}s: {part} {counts.experts:,} experts{but}")
+        clauses.append(f"copies in different {unit}s: {part} {counts.experts:,} experts{but}")
     if plan.split != "even":
         how, tp = plan.split.partition("-tp")[::2]
-        more = f", attention with tensor parallelism {tp}" if tp else ""
+        detail = f", attention with tensor parallelism {tp}" if tp else ""
         if how == "quota":
             slots = plural(plan.deployment.workload.quota_slots, "slot")
-            more = f", {slots} of each GPU filled in every micro-batch"
-        found.append(f"the engine splits tokens of an expert {_SPLITS[how]}{more}")
+            detail = f", {slots} of each GPU filled in every micro-batch"
+        clauses.append(f"the engine splits tokens of an expert {_SPLITS[how]}{detail}")
     if plan.scenarios is not None:
         word = "mean" if plan.scenarios.objective == "mean" else "worst"
         over = f"{len(plan.scenarios.rows)} loads, {plan.scenarios.votes}"
-        found.append(f"minimizes the {word} of the largest GPU load over {over}")
-    return "; ".join(found)
+        clauses.append(f"minimizes the {word} of the largest GPU load over {over}")
+    return "; ".join(clauses)
 
 
 def worst_words(plan: Plan) -> str:
@@ -251,7 +253,7 @@ def assumptions(plan: Plan) -> list[str]:
     """Return the assumptions of a plan, most important first."""
     deployment, loads = plan.deployment, plan.loads
     workload, model = deployment.workload, deployment.model
-    what = "has {} of context in the costed step" if workload.decodes else "is a prompt of {}"
+    template = "has {} of context in the costed step" if workload.decodes else "is a prompt of {}"
     coefficients = (
         coefficient_words(deployment.machine(stage).efficiency, deployment)
         for stages in plan.layout.replicas
@@ -263,7 +265,7 @@ def assumptions(plan: Plan) -> list[str]:
         ("", cluster_doubts(deployment.cluster)),
         ("Set by the user: ", set_words(deployment.cluster)),
         ("Memory: ", memory_words(deployment, plan.layout)),
-        ("", f"Every sequence {what.format(plural(workload.context, 'token'))}"),
+        ("", f"Every sequence {template.format(plural(workload.context, 'token'))}"),
         *(("", text) for text in serving_words(workload, deployment.engine)),
         ("What if: ", what_if_words(deployment)),
         *(("Coefficients: ", text) for text in dict.fromkeys(coefficients)),
@@ -287,8 +289,8 @@ def memory_words(deployment: Deployment, layout: Layout) -> str:
 
 def cache_words(cache: CacheRoom) -> str:
     """Return ``KV cache 1.02 M tokens a replica (0.94 to 1.09 M), 124 sequences of 8,192``."""
-    one, letter = (1e6, "M") if cache.high >= _MILLION else (1e3, "k")
-    tokens, low, high = (f"{part / one:,.3g}" for part in (cache.tokens, cache.low, cache.high))
+    scale, letter = (1e6, "M") if cache.high >= _MILLION else (1e3, "k")
+    tokens, low, high = (f"{part / scale:,.3g}" for part in (cache.tokens, cache.low, cache.high))
     words = f"KV cache {tokens} {letter} tokens a replica ({low} to {high} {letter}), "
     words += f"{plural(cache.sequences, 'sequence')} of {cache.context:,}"
     return f"{words}{'; the engine may not start' * cache.may_not_start}"
@@ -296,7 +298,7 @@ def cache_words(cache: CacheRoom) -> str:
 
 def set_words(cluster: Cluster) -> str:
     """Return what was set, with what it was before, and of a link how many a GPU has; empty where nothing was."""
-    spec, said = cluster.spec, []
+    spec, clauses = cluster.spec, []
     for part, name, figure in figures_set(spec):
         words = figure.source.removeprefix(SET_BY_USER).lstrip(": ") or "previously unset"
         if name == "link_bytes_per_s" and spec.raw is None:
@@ -304,8 +306,8 @@ def set_words(cluster: Cluster) -> str:
             total = format_quantity(links.get(part, 1) * figure.value, figure.unit)
             if links.get(part, 1) > 1:
                 words += f", each of a GPU's {links[part]} links: {total} in total"
-        said.append(f"{part} {name} {figure.text} ({words})")
-    return "; ".join(said)
+        clauses.append(f"{part} {name} {figure.text} ({words})")
+    return "; ".join(clauses)
 
 
 def plan_hops(plan: Plan) -> list[Hop]:
@@ -315,16 +317,16 @@ def plan_hops(plan: Plan) -> list[Hop]:
 
 def stage_lines(deployment: Deployment, layout: Layout, batch: float) -> list[str]:
     """Return a line for each stage of the first replica: layers, GPUs, domains, what it hands on, how fast."""
-    stages, first = layout.replicas[0], "R0 " * (len(layout.replicas) > 1)
+    stages, prefix = layout.replicas[0], "R0 " * (len(layout.replicas) > 1)
     sequences = batch * sum(len(stage.gpus) for stage in stages) / len(stages)
     tokens, lines = sequences * deployment.workload.tokens_per_pass, list[str]()
     for number, (stage, hop) in enumerate(zip(stages, hop_list(deployment, stages, batch), strict=True)):
-        sent, each = (format_quantity(size, "byte", 3) for size in (hop.bytes, hop.bytes / tokens))
+        sent, per_token = (format_quantity(size, "byte", 3) for size in (hop.bytes, hop.bytes / tokens))
         rate, time = format_quantity(hop.bytes_per_s, "byte/s", 3), format_quantity(hop.seconds, "s", 3)
-        where = f"{layer_words(stage)}, {first}on {domain_words(deployment.cluster, stage)}"
+        where = f"{layer_words(stage)}, {prefix}on {domain_words(deployment.cluster, stage)}"
         to = (number + 1) % len(stages)
         lines.append(
-            f"S{number}: {where}; to S{to} {sent} ({each} a token) in {time} at {rate} a GPU, {hop.fabric}"
+            f"S{number}: {where}; to S{to} {sent} ({per_token} a token) in {time} at {rate} a GPU, {hop.fabric}"
         )
     return lines
 
@@ -340,6 +342,6 @@ def layer_words(stage: StageSpec) -> str:
 def domain_words(cluster: Cluster, stage: StageSpec) -> str:
     """Return the domains of a stage, or their number if there are many."""
     domains = list(dict.fromkeys(cluster.gpus[gpu].domain for gpu in stage.gpus))
-    if len(domains) > _MOST_DOMAINS:
+    if len(domains) > _MAX_DOMAINS:
         return f"{len(domains)} domains from d{min(domains)}"
     return "+".join(f"d{domain}" for domain in domains)

@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rackplan.report import assets
-from rackplan.report.doc import Block, Chart, Code, Doc, Note, Picture, Record, Table, made
+from rackplan.report.doc import Block, Chart, Code, Doc, Note, Picture, Record, Table, blocks_of
 from rackplan.report.fields import FIELDS
 from rackplan.report.text import cells_of, thinned
 from topology.base.errors import printable, spelled
@@ -24,7 +24,7 @@ POLICY = (
     "base-uri 'none'; form-action 'none'"
 )
 """A browser that knows of it loads nothing from anywhere."""
-_MOST_ROWS = 100
+_MAX_ROWS = 100
 """Rows of a table that a page shows where text shows fewer than all."""
 _NOTEBOOK = """
 .rackplan { max-width: 60em; line-height: 1.4; } .rackplan h4, .rackplan h5 { margin: .8em 0 .3em; }
@@ -48,9 +48,9 @@ class Section:
 def page(doc: Doc) -> str:
     """Return the whole page of a document."""
     head, sections = sections_of(doc)
-    every = [*head, *(block for section in sections for block in section.blocks)]
-    charts = any(isinstance(block, Chart) for block in every)
-    scripts = any(isinstance(block, Picture) and (block.scene or block.data) for block in every)
+    blocks = [*head, *(block for section in sections for block in section.blocks)]
+    charts = any(isinstance(block, Chart) for block in blocks)
+    scripts = any(isinstance(block, Picture) and (block.scene or block.data) for block in blocks)
     return _template().render(
         part="page",
         policy=POLICY,
@@ -88,7 +88,7 @@ def sections_of(doc: Doc) -> tuple[list[Block], list[Section]]:
     for blocks, folds in ((doc.blocks, False), (doc.details, True)):
         if folds and doc.details:
             sections.append(Section("Details", folded=True))
-        for block in made(blocks):
+        for block in blocks_of(blocks):
             if isinstance(block, Note):
                 if block.kind == "warning":
                     head.insert(0, block)
@@ -97,14 +97,14 @@ def sections_of(doc: Doc) -> tuple[list[Block], list[Section]]:
                 elif block.text:
                     notes.append(block)
                 continue
-            if isinstance(block, Table) and (block.most == 0 or not block.rows):
+            if isinstance(block, Table) and (block.max_rows == 0 or not block.rows):
                 continue
             if block.title:
                 scenes += isinstance(block, Picture) and block.scene
-                seen = isinstance(block, Chart) or (
+                visible = isinstance(block, Chart) or (
                     isinstance(block, Picture) and not (block.scene and scenes > 1)
                 )
-                sections.append(Section(block.title, folded=folds and not seen))
+                sections.append(Section(block.title, folded=folds and not visible))
             at_top = isinstance(block, Record) and not (block.title or folds)
             (sections[-1].blocks if sections and not at_top else head).append(block)
     sections = [
@@ -157,7 +157,7 @@ def _short(data: Any) -> Any:
 
 
 def _parts(doc: Doc, head: Sequence[Block], sections: Sequence[Section]) -> dict[str, Any]:
-    made: list[dict[str, Any]] = [
+    bodies: list[dict[str, Any]] = [
         {
             "title": section.title,
             "folded": section.folded,
@@ -165,13 +165,13 @@ def _parts(doc: Doc, head: Sequence[Block], sections: Sequence[Section]) -> dict
         }
         for section in sections
     ]
-    first = [part for block in head for part in _face(block, "")]
-    taken: Counter[str] = Counter()
-    for part in [*first, *(part for section in made for part in section["blocks"])]:
+    lead = [part for block in head for part in _face(block, "")]
+    uses: Counter[str] = Counter()
+    for part in [*lead, *(part for section in bodies for part in section["blocks"])]:
         if "id" in part:
-            taken[part["id"]] += 1
-            part["id"] += f"-{taken[part['id']]}" * (taken[part["id"]] > 1)
-    return {"title": doc.title, "answer": doc.sentences, "head": first, "sections": made}
+            uses[part["id"]] += 1
+            part["id"] += f"-{uses[part['id']]}" * (uses[part["id"]] > 1)
+    return {"title": doc.title, "answer": doc.sentences, "head": lead, "sections": bodies}
 
 
 def _face(block: Block, above: str) -> Iterator[dict[str, Any]]:
@@ -231,11 +231,11 @@ def _tables(table: Table, above: str) -> Iterator[dict[str, Any]]:
         for value, part in parts.items():
             yield from _tables(replace(part, title=value if len(parts) > 1 else above), above)
         return
-    rows = table.rows if table.most is None else thinned(table.rows, _MOST_ROWS, even=True)
+    rows = table.rows if table.max_rows is None else thinned(table.rows, _MAX_ROWS, even=True)
     fields = table.columns()
     heads, cells, words = cells_of(table, fields, rows, turned=table.across)
     hints = [""] * len(heads) if table.across else [field.meaning for field in fields]
-    more = f"{len(rows):,} of {len(table.rows):,} rows" if len(rows) < len(table.rows) else ""
+    excerpt = f"{len(rows):,} of {len(table.rows):,} rows" if len(rows) < len(table.rows) else ""
     yield {
         "kind": "table",
         "title": "" if table.title == above else table.title,
@@ -243,5 +243,5 @@ def _tables(table: Table, above: str) -> Iterator[dict[str, Any]]:
         "cells": cells,
         "words": words,
         "hints": hints,
-        "more": more,
+        "more": excerpt,
     }

@@ -9,7 +9,7 @@ from cost.terms.pipeline import hop_list
 from placement.analysis.comparison import Comparison, Placement
 from placement.scoring import away_share, expert_read_bytes
 from rackplan.report.doc import Block, Chart, LateRows, Layer, Note, Row, Table
-from rackplan.report.fields import number, said
+from rackplan.report.fields import number, phrase
 from rackplan.report.pictures.experts import expert_map
 from rackplan.report.pictures.racks import racks_picture
 from topology.base.units import mean_of
@@ -20,7 +20,7 @@ PLACEMENTS = Table.of(
     "hop_bytes_per_step hop_bytes_per_s pipeline_hops_s balancedness status objective bound gap "
     "| dispatch_s combine_s tok_s_per_user batch gpus_used reason",
     "Placements and their proofs",
-    most=0,
+    max_rows=0,
 )
 _METHOD = (
     "Each cluster has the layout of its row, with experts placed by the planner's fast path, for synthetic loads "
@@ -28,7 +28,7 @@ _METHOD = (
     "largest over the mean GPU load; OPTIMAL: nothing is better."
 )
 
-_BROUGHT = {
+_TRAFFIC_WORDS = {
     "expert_read_bytes_per_step": "a GPU reads {} of their weights a step",
     "away_share": "{} of the expert choices of tokens leave their domain",
     "step_s": "dispatch and combine take {} of a step",
@@ -76,11 +76,11 @@ def placed_blocks(result: Comparison, table: Table) -> Iterator[Block]:
     """Yield the plan of each cluster at the compared speed: to one scale, its figures and proof."""
     if result.placements:
         yield racks_picture(result.placements, "The clusters to one scale")
-    yield replace(table, most=None, across=True)
+    yield replace(table, max_rows=None, across=True)
     reasons = (f"{row['cluster']}: {row['reason']}" for row in table.rows if row["reason"])
     yield from (Note(text, kind="method") for text in reasons)
     yield Note(_METHOD if result.placed_by else "", kind="method")
-    yield from (Note(text, kind="method") for text in _brought(table.rows))
+    yield from (Note(text, kind="method") for text in _traffic_changes(table.rows))
     yield from _groups(result)
 
 
@@ -89,22 +89,22 @@ def expert_blocks(result: Comparison, table: Table) -> Iterator[Block]:
     for placement, row in zip(result.placements, table.rows, strict=True):
         if placement.plan is not None and (experts := expert_map(placement.plan)):
             title = f"Experts on GPUs: {row['cluster']}"
-            yield replace(table, rows=[row], title=title, most=None, shown="layout ep balancedness gap")
+            yield replace(table, rows=[row], title=title, max_rows=None, shown="layout ep balancedness gap")
             yield experts
 
 
-def _brought(rows: Sequence[Row]) -> Iterator[str]:
+def _traffic_changes(rows: Sequence[Row]) -> Iterator[str]:
     """Yield how the weights that a GPU reads, and what tokens send, differ from those of the first cluster."""
     known = [row for row in rows if row["expert_read_bytes_per_step"]]
     sides = [{**row, "step_s": (row["dispatch_s"] or 0.0) + (row["combine_s"] or 0.0)} for row in known]
     for side in sides[1:]:
-        before, *told = sides[0], *(f"{row['cluster']} by {row['ep']:,}" for row in (side, sides[0]))
-        for key, words in _BROUGHT.items():
-            if said(side, key) != said(before, key):
-                told.append(words.format(f"{said(side, key)} instead of {said(before, key)}"))
+        base, *clauses = sides[0], *(f"{row['cluster']} by {row['ep']:,}" for row in (side, sides[0]))
+        for key, words in _TRAFFIC_WORDS.items():
+            if phrase(side, key) != phrase(base, key):
+                clauses.append(words.format(f"{phrase(side, key)} instead of {phrase(base, key)}"))
         yield (
-            f"At the compared speed the experts of a layer are read on {told[0]} GPUs at once, on "
-            f"{'; '.join(told[1:])}."
+            f"At the compared speed the experts of a layer are read on {clauses[0]} GPUs at once, on "
+            f"{'; '.join(clauses[1:])}."
         )
 
 

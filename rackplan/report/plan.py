@@ -21,7 +21,7 @@ from placement.pools import named_pools
 from placement.under_load import first_token_s
 from rackplan.report import notes, shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
-from rackplan.report.fields import FIELDS, said, usd
+from rackplan.report.fields import FIELDS, phrase, usd
 from rackplan.report.findings import OF_POOLS, replicas
 from rackplan.report.pictures.plan import plan_pictures
 from topology.base.errors import input_name
@@ -67,31 +67,31 @@ IDENTITIES = Record.of(
 )
 CACHES = Table.of("cache_tiers", "tier drain_s bytes bytes_per_s source", "Memories that can keep contexts")
 LEVERS = Table.of("levers", "lever change to gain batch tok_s_per_gpu", "Largest levers, layout kept")
-ASSUMED = Table.of("assumptions", "assumption", "Assumptions", most=None)
-FILES = Table.of("files", "name file", "What was written", most=0)
+ASSUMED = Table.of("assumptions", "assumption", "Assumptions", max_rows=None)
+FILES = Table.of("files", "name file", "What was written", max_rows=0)
 ENGINE = Record.of("", "engine_balancedness")
-MOST_SHOWN = 3
+MAX_SUMMARY_POOLS = 3
 """Pools from which on the ways of serving are details."""
 _ROLES = ("prefill", "both", "decode")
 """Pools in the order in which they are told."""
-_HALF = 0.05
+_HALF_TOLERANCE = 0.05
 """How far from a half is about half."""
 
 
 def plan_doc(
-    plan: Plan, shape: Shape | None = None, levers: Levers | None = None, others: Sequence[OtherRecipe] = ()
+    plan: Plan, shape: Shape | None = None, levers: Levers | None = None, gains: Sequence[OtherRecipe] = ()
 ) -> Doc:
     """Return the document of a plan, with the largest of its ``levers`` where they were computed.
 
-    ``others`` is what the other recipe would bring with its layout and batch.
+    ``gains`` is what the other recipe would bring with its layout and batch.
     """
     row, cluster = plan_row(plan), plan.deployment.cluster.whole
     largest = levers.largest if levers else ()
-    kept = [{**vars(lever.layout_kept), **vars(lever), "lever": lever.name} for lever in largest]
+    rows = [{**vars(lever.layout_kept), **vars(lever), "lever": lever.name} for lever in largest]
     return Doc(
         shape or PLAN,
         notes.title_words(plan),
-        plan_sentences(plan, row, others),
+        plan_sentences(plan, row, gains),
         [
             Note(
                 "The search was interrupted: this is the best plan so far." * plan.interrupted, kind="warning"
@@ -106,7 +106,7 @@ def plan_doc(
         [
             Late(lambda: list(plan_pictures(plan, sides(plan)))),
             *plan_details(plan),
-            *([LEVERS(kept)] * (levers is not None)),
+            *([LEVERS(rows)] * (levers is not None)),
         ],
         frame=lambda: slots(plan),
     )
@@ -114,8 +114,10 @@ def plan_doc(
 
 def imported_plan_doc(plan: Plan, engine_balancedness: float | None) -> Doc:
     """Return the document of an imported plan; its balancedness as the engine splits tokens, where that is known."""
-    own = ENGINE({"engine_balancedness": engine_balancedness})
-    return plan_doc(plan, IMPORT_PLAN).with_blocks(own, *(Note(notes.sentence(text)) for text in plan.notes))
+    engine = ENGINE({"engine_balancedness": engine_balancedness})
+    return plan_doc(plan, IMPORT_PLAN).with_blocks(
+        engine, *(Note(notes.sentence(text)) for text in plan.notes)
+    )
 
 
 def with_files(doc: Doc, files: Mapping[str, str]) -> Doc:
@@ -138,7 +140,7 @@ def _short(plan: Plan) -> str:
 def plan_row(plan: Plan) -> dict[str, Any]:
     """Return the fields of :data:`PLANNED`."""
     score, totals, work = plan.score, plan.totals, plan.deployment.workload
-    both, limit_s = work.phase == "both", plan.limit_s
+    both_phases, limit_s = work.phase == "both", plan.limit_s
     row: dict[str, Any] = {
         **ROOT.row(plan, score),
         "cluster": plan.deployment.cluster.whole.name,
@@ -151,11 +153,15 @@ def plan_row(plan: Plan) -> dict[str, Any]:
         "goal": plan.service_level,
         "evidence": score.evidence.label,
         "balancedness": mean_of(plan.balancedness.values()) if plan.balancedness else None,
-        "serving": ONE_POOL if both else f"{work.phase} alone",
-        "isl": work.prompt if both else None,
-        "osl": work.answer if both else None,
+        "serving": ONE_POOL if both_phases else f"{work.phase} alone",
+        "isl": work.prompt if both_phases else None,
+        "osl": work.answer if both_phases else None,
         "tpot_s": score.tpot_s if work.decodes else None,
-        "ttft_s": score.step_s + score.prefill_s if both else None if work.decodes else first_token_s(plan),
+        "ttft_s": score.step_s + score.prefill_s
+        if both_phases
+        else None
+        if work.decodes
+        else first_token_s(plan),
         "tpot_limit_s": limit_s if work.decodes else None,
         "ttft_limit_s": None if work.decodes else limit_s,
         "inside_share": None,
@@ -167,7 +173,7 @@ def plan_row(plan: Plan) -> dict[str, Any]:
     return row | shared.band_row(totals.tok_s_per_gpu, plan.errors)
 
 
-def plan_sentences(plan: Plan, row: Row, others: Sequence[OtherRecipe] = ()) -> list[str]:
+def plan_sentences(plan: Plan, row: Row, gains: Sequence[OtherRecipe] = ()) -> list[str]:
     """Return what a plan gives at which price, what its step waits for, how sure that is; a missed limit first.
 
     What the other recipe would bring with the same layout and batch stands in place of what a step waits for.
@@ -176,35 +182,35 @@ def plan_sentences(plan: Plan, row: Row, others: Sequence[OtherRecipe] = ()) -> 
     alone = "" if row["phase"] == "both" else f" ({row['phase']} alone)"
     paid = "" if price is None else f"{usd(price)} USD per million {tokens} tokens{alone}"
     cost = f", for {paid}" if paid else "; its price is unknown"
-    speed = f" at {said(row, 'tok_s_per_user')}"
+    speed = f" at {phrase(row, 'tok_s_per_user')}"
     if row["phase"] == "prefill":
-        speed = f" (a prompt alone has its first token after {said(row, 'ttft_s')})"
+        speed = f" (a prompt alone has its first token after {phrase(row, 'ttft_s')})"
     missed = notes.sentence(notes.limit_words(plan))
     if plan.requests is not None and plan.requests.missed:
         limits = plan.requests.missed.items()
         over = (f"{name} {value:.3g} s, limit {limit:g} s" for name, (value, limit) in limits)
         missed = f"Misses its limits: {'; '.join(over)}."
     share = plan.score.limits_s[plan.score.bound_by] / plan.score.step_s
-    part = "about half" if abs(share - 0.5) < _HALF else f"{share:.0%}"
-    least = f" (lower bound {said(row, 'lower_step_s')})"
-    second = f"A step takes {said(row, 'step_s')}{least}, {part} of it for {row['bound_by']}."
-    for other in others:
-        whose = notes.sentence(shared.whose_recipe(other.recipe))[:-1]
-        rate = FIELDS["tok_s_per_gpu"].said(other.tok_s_per_gpu, tokens)
-        second = (
-            f"{whose} ({other.words}), the same layout and batch give {rate}, {other.ratio:.2f}x as much."
+    part = "about half" if abs(share - 0.5) < _HALF_TOLERANCE else f"{share:.0%}"
+    least = f" (lower bound {phrase(row, 'lower_step_s')})"
+    step_words = f"A step takes {phrase(row, 'step_s')}{least}, {part} of it for {row['bound_by']}."
+    for gain in gains:
+        whose = notes.sentence(shared.whose_recipe(gain.recipe))[:-1]
+        rate = FIELDS["tok_s_per_gpu"].phrase(gain.tok_s_per_gpu, tokens)
+        step_words = (
+            f"{whose} ({gain.words}), the same layout and batch give {rate}, {gain.ratio:.2f}x as much."
         )
     return [
         missed,
-        f"{said(row, 'tok_s_per_gpu', tokens)}{speed}{cost}.",
-        "" if missed else second,
+        f"{phrase(row, 'tok_s_per_gpu', tokens)}{speed}{cost}.",
+        "" if missed else step_words,
         shared.accuracy_sentence(plan.errors),
     ]
 
 
 def _missing(plan: Plan) -> Iterator[Note]:
     """Yield why figures are null, and what was left out."""
-    whole = plan.requests
+    requests = plan.requests
     yield from shared.missing_notes(plan.totals)
     if (report := plan.by_traffic) is not None:
         traced = plan.traffic is not None and plan.traffic.independent is not None
@@ -214,54 +220,59 @@ def _missing(plan: Plan) -> Iterator[Note]:
         options = f"{input_name('phase')} and {input_name('context')}"
         text = f"One phase alone is planned; leave out {options} for whole requests."
         yield Note(text, "requests_per_s", "missing")
-    if whole is not None:
-        yield from (Note(notes.sentence(text)) for text in whole.left_out)
-        priced = whole.priced_tok_s_per_gpu
+    if requests is not None:
+        yield from (Note(notes.sentence(text)) for text in requests.left_out)
+        priced = requests.priced_tok_s_per_gpu
         yield Note(
             ""
             if TWO_POOLS in priced or not priced
-            else f"No two pools: {whole.refused or 'no layout meets the limits'}."
+            else f"No two pools: {requests.refused or 'no layout meets the limits'}."
         )
 
 
 def _pools(plan: Plan) -> Iterator[Block]:
     """Yield pools, ways of serving, and idle GPUs."""
-    whole, both, cluster = plan.requests, sides(plan), plan.deployment.cluster
+    requests, pools, cluster = plan.requests, sides(plan), plan.deployment.cluster
     cluster = cluster.whole if plan.beside else cluster
-    rows = [pool_row(side.role, side) | {"pool": name} for name, side in both]
-    if whole is not None:
-        rate = whole.totals.tok_s / (whole.osl or 1)
-        served = zip(whole.pools, whole.parts, strict=True)
+    rows = [pool_row(side.role, side) | {"pool": name} for name, side in pools]
+    if requests is not None:
+        rate = requests.totals.tok_s / (requests.osl or 1)
+        served = zip(requests.pools, requests.parts, strict=True)
         for row, (pool, part) in zip(
-            rows, sorted(served, key=lambda one: _ROLES.index(one[0].role)), strict=True
+            rows, sorted(served, key=lambda entry: _ROLES.index(entry[0].role)), strict=True
         ):
-            tokens = whole.isl if pool.role == "prefill" else whole.osl
+            tokens = requests.isl if pool.role == "prefill" else requests.osl
             row |= {"batch": pool.batch, "step_s": pool.step_s, "tok_s": rate * part * (tokens or 1)}
     models = "role model layout workers gpus gpus_per_worker batch counted_tokens tok_s step_s"
-    shown = models if whole is not None and whole.shares else POOLS.shown
-    yield POOLS(rows, most=12 * (len(both) > 1), shown=shown)
-    ways, turns = (whole.priced_tok_s_per_gpu, whole.turns) if whole else ({}, ())
-    few = WAYS.most if len(both) < MOST_SHOWN else 0
-    yield WAYS(({"serving": name, "tok_s_per_gpu": rate} for name, rate in ways.items()), most=few)
-    yield shared.TURNS(turns, most=0)
-    used = {gpu for _, side in both for row in replicas(side) for gpu in row["gpu_ids"]}
+    shown = models if requests is not None and requests.shares else POOLS.shown
+    yield POOLS(rows, max_rows=12 * (len(pools) > 1), shown=shown)
+    ways, turns = (requests.priced_tok_s_per_gpu, requests.turns) if requests else ({}, ())
+    max_ways = WAYS.max_rows if len(pools) < MAX_SUMMARY_POOLS else 0
+    yield WAYS(({"serving": name, "tok_s_per_gpu": rate} for name, rate in ways.items()), max_rows=max_ways)
+    yield shared.TURNS(turns, max_rows=0)
+    used = {gpu for _, side in pools for row in replicas(side) for gpu in row["gpu_ids"]}
     ids = tuple(gpu.id for gpu in cluster.gpus if gpu.id not in used)
     reason = f"the replicas take {len(used):,} of {plural(len(cluster.gpus), 'GPU')}"
     idle = plan.decision.idle if plan.decision else ()
     idle = idle or (Idle(ids, reason),) * bool(ids)
-    yield IDLE((len(one.gpu_ids), one.reason, list(one.gpu_ids)) for one in idle)
-    if whole is not None and whole.shares:
+    yield IDLE((len(entry.gpu_ids), entry.reason, list(entry.gpu_ids)) for entry in idle)
+    if requests is not None and requests.shares:
         yield MODELS(
-            (name, share, share * (whole.totals.requests_per_s or 0.0) if whole.osl else None)
-            for name, share in whole.shares.items()
+            (name, share, share * (requests.totals.requests_per_s or 0.0) if requests.osl else None)
+            for name, share in requests.shares.items()
         )
-    if whole is not None and whole.inside_share is not None and len({gpu.domain for gpu in cluster.gpus}) > 1:
-        how = f" ({whole.pairing})" if whole.pairing else ""
-        text = f"{whole.inside_share:.0%} of the requests can keep their cache in a domain from prefill to decode"
+    if (
+        requests is not None
+        and requests.inside_share is not None
+        and len({gpu.domain for gpu in cluster.gpus}) > 1
+    ):
+        how = f" ({requests.pairing})" if requests.pairing else ""
+        text = f"{requests.inside_share:.0%} of the requests can keep their cache in a domain from prefill to decode"
         yield Note(f"{text}{how}.", "inside_share")
-    if made := plan.decision:
+    if decision := plan.decision:
         yield Note(
-            f"Nothing serves more than {made.bound:,.0f} {made.unit} (gap {made.gap:.1%}): {made.search}."
+            f"Nothing serves more than {decision.bound:,.0f} {decision.unit} (gap {decision.gap:.1%}): "
+            f"{decision.search}."
         )
 
 
@@ -284,13 +295,13 @@ def pool_row(role: str, plan: Plan) -> dict[str, Any]:
 def plan_details(plan: Plan) -> Iterator[Block]:
     """Yield all that is known of a plan besides its summary; tables have a row's pool where there are two."""
     several, order, behind = bool(plan.beside), plan.order, used_figures(plan)
-    told = {}
+    tables = {}
     for table, make in OF_POOLS:
         rows = [{"pool": role, **row} for role, side in sides(plan) for row in make(side)]
         keys = table.shown or " ".join(field.key for field in table.fields[1:])
         look = {"shown": f"pool {keys}", "per": "pool"} if several else {"shown": keys}
-        told[table.key] = table(rows, **look)
-    yield told.pop("step")
+        tables[table.key] = table(rows, **look)
+    yield tables.pop("step")
     meant = (
         f"{shared.name_of(name)}: {TERMS[name].meaning}" for name in plan.score.terms_s if TERMS[name].meaning
     )
@@ -303,13 +314,13 @@ def plan_details(plan: Plan) -> Iterator[Block]:
     proof = {**vars(plan.proof), "objective_of": f"largest over mean GPU load{notes.worst_words(plan)}"}
     proof |= {"interrupted": plan.interrupted, "search": plan.search}
     yield PROOF(proof if plan.balancedness else None)
-    made = plan.decision
-    words = {"decided": made.what, "objective_of": made.unit} if made else {}
-    yield DECISION(DECISION.row(made, **words) if made else None)
+    decision = plan.decision
+    words = {"decided": decision.what, "objective_of": decision.unit} if decision else {}
+    yield DECISION(DECISION.row(decision, **words) if decision else None)
     bounds = {"step_s": order.objective, "bound_s": order.bound, "in_turn_s": order.in_turn} if order else {}
     yield ORDER(ORDER.row(order, **bounds) if order else None)
-    yield from told.values()
-    if (copies := told["redundancy"]).rows:
+    yield from tables.values()
+    if (copies := tables["redundancy"]).rows:
         line = Layer("line", copies, "redundant", "tok_s_per_gpu", text="mark")
         yield Chart("Throughput against copies", [line])
     yield from _roofline(plan)
@@ -325,11 +336,10 @@ def plan_details(plan: Plan) -> Iterator[Block]:
 def _setup(plan: Plan) -> Row:
     deployment, model, work = plan.deployment, plan.deployment.model, plan.deployment.workload
     held = next(filter(None, plan.experts), None)
-    parts = {
-        form: [part for part, own in model.precision.items() if own == form]
-        for form in model.precision.values()
-    }
-    formats = "; ".join(f"{form} {', '.join(own)}" for form, own in parts.items())
+    parts: dict[str, list[str]] = {}
+    for part, form in model.precision.items():
+        parts.setdefault(form, []).append(part)
+    formats = "; ".join(f"{form} {', '.join(names)}" for form, names in parts.items())
     return SETUP.row(
         model,
         experts=held and held.experts,
@@ -346,11 +356,11 @@ def _setup(plan: Plan) -> Row:
 
 
 def _roofline(plan: Plan) -> Iterator[Table]:
-    found = identities(plan.deployment, plan.layout, plan.score)
+    figures = identities(plan.deployment, plan.layout, plan.score)
     mean_s, most_s = token_wait_s(plan.score.step_s)
     waits = {"mean_wait_ms": mean_s * 1e3, "longest_wait_ms": most_s * 1e3}
-    yield IDENTITIES(IDENTITIES.row(found, bubble_share=found.bubble, **waits))
-    rates = [(tier, tier.capacity_bytes.value, tier.bytes_per_s) for tier in found.tiers]
+    yield IDENTITIES(IDENTITIES.row(figures, bubble_share=figures.bubble, **waits))
+    rates = [(tier, tier.capacity_bytes.value, tier.bytes_per_s) for tier in figures.tiers]
     yield CACHES(
         CACHES.row(tier, tier=tier.name, bytes=size, bytes_per_s=rate.value, source=rate.source)
         for tier, size, rate in rates

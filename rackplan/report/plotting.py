@@ -15,7 +15,7 @@ from rackplan.report.colours import NEUTRAL
 
 _STEPS = ((8, (1, 1.5, 2, 3, 5, 7)), (300, (1, 2, 5)), (math.inf, (1,)))
 """Ticks per decade of a logarithmic axis, by the upper limit of its range ratio."""
-_CLOSE = 1.5
+_MIN_TICKED_RATIO = 1.5
 """Range ratio below which those are too few."""
 
 
@@ -29,11 +29,11 @@ def line_of(colour: str, width: float = 2, dash: str = "") -> dict[str, Any]:
     return {"color": colour, "width": width} | ({"dash": dash} if dash else {})
 
 
-def axis_of(title: str, **more: Any) -> dict[str, Any]:
+def axis_of(title: str, **options: Any) -> dict[str, Any]:
     """Return an axis with its title."""
     words = {"text": title, "standoff": 12}
     shared = {"automargin": True, "showline": True, "ticks": "outside", "zeroline": False}
-    return {"title": words} | shared | more
+    return {"title": words} | shared | options
 
 
 def chart_of(data: Sequence[Scatter | Bar], **layout: Any) -> Figure:
@@ -54,13 +54,13 @@ def chart_of(data: Sequence[Scatter | Bar], **layout: Any) -> Figure:
 
 def log_axis(title: str, values: Sequence[float]) -> dict[str, Any]:
     """Return a logarithmic axis that holds all values, with round numbers on it."""
-    least, most = (min(values), max(values)) if values else (1.0, 100.0)
-    edge = 0.04 * math.log10(most / least) or 0.05
-    span = [math.log10(least) - edge, math.log10(most) + edge]
-    if most / least < _CLOSE:
+    smallest, largest = (min(values), max(values)) if values else (1.0, 100.0)
+    edge = 0.04 * math.log10(largest / smallest) or 0.05
+    span = [math.log10(smallest) - edge, math.log10(largest) + edge]
+    if largest / smallest < _MIN_TICKED_RATIO:
         return axis_of(title, type="log", range=span, tickformat=",~r")
-    steps = next(steps for times, steps in _STEPS if most / least < times)
-    powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+    steps = next(steps for times, steps in _STEPS if largest / smallest < times)
+    powers = range(math.floor(math.log10(smallest)), math.ceil(math.log10(largest)) + 1)
     ticks = [step * 10.0**power for power in powers for step in steps]
     return axis_of(
         title, type="log", tickvals=ticks, ticktext=[f"{tick:,.10g}" for tick in ticks], range=span
@@ -69,7 +69,7 @@ def log_axis(title: str, values: Sequence[float]) -> dict[str, Any]:
 
 def picture_of(svg: str) -> Figure:
     """Return an SVG file as a figure that shows it whole."""
-    width, height = (float(found) for found in re.findall(r'\b(?:width|height)="([0-9.]+)', svg)[:2])
+    width, height = (float(size) for size in re.findall(r'\b(?:width|height)="([0-9.]+)', svg)[:2])
     source = f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
     hidden = {"visible": False, "fixedrange": True}
     image = {"source": source, "xref": "x", "yref": "y", "x": 0, "y": 0, "sizex": width, "sizey": height}

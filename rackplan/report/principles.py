@@ -9,14 +9,14 @@ from cost.principles.lecture import lecture
 from cost.principles.roofline import Roofline, Rooflines
 from rackplan.report import shared
 from rackplan.report.doc import Chart, Doc, Layer, Note, Record, Row, Shape, Table
-from rackplan.report.fields import FIELDS, said
+from rackplan.report.fields import FIELDS, phrase
 from topology.base.units import plural
 
 LECTURE = "the lecture"
 
 
 def _board(key: str, fields: str, title: str) -> Table:
-    return Table.of(key, f"cluster {fields}", title, across=True, most=None)
+    return Table.of(key, f"cluster {fields}", title, across=True, max_rows=None)
 
 
 BALANCE = _board(
@@ -56,9 +56,9 @@ STEPS = Table.of(
     "usd_per_million_tokens",
     "Steps over batches",
     per="cluster",
-    most=None,
+    max_rows=None,
 )
-_ROOT = Record.of("", "model context phase", most=0)
+_ROOT = Record.of("", "model context phase", max_rows=0)
 ROOFLINE = Shape(
     "roofline",
     "What first principles say of a model on clusters, with the lecture's figures as a cluster of their own.",
@@ -68,8 +68,8 @@ ROOFLINE = Shape(
 
 def roofline_doc(result: Rooflines) -> Doc:
     """Return the document of ``rackplan roofline``."""
-    first = result.boards[0]
-    work, model = first.deployment.workload, first.deployment.model
+    base = result.boards[0]
+    work, model = base.deployment.workload, base.deployment.model
     steps = STEPS(row for board in result.boards for row in _steps(board))
     names = [board.deployment.cluster.name for board in result.boards]
     figures = [{**board.figures, "cluster": name} for board, name in zip(result.boards, names, strict=True)]
@@ -77,7 +77,7 @@ def roofline_doc(result: Rooflines) -> Doc:
     return Doc(
         ROOFLINE,
         f"{model.name} on {', '.join(names)}: {work.phase} at {plural(work.context, 'token')} of context",
-        list(_answer(first)),
+        list(_answer(base)),
         [
             _ROOT({"model": model.name, "context": work.context, "phase": work.phase}),
             shared.set_table(*(board.deployment.cluster for board in result.boards)),
@@ -91,7 +91,7 @@ def roofline_doc(result: Rooflines) -> Doc:
             *tables[:2],
             *_unpriced(result.boards, "usd_per_million_tokens"),
         ],
-        [steps, *tables[2:], *_differences(first.figures)],
+        [steps, *tables[2:], *_differences(base.figures)],
     )
 
 
@@ -104,8 +104,8 @@ def _answer(board: Roofline) -> Iterator[str]:
         f"{row['total_over_active']:.3g} times those of a dense model."
     )
     yield (
-        f"A step takes at least {said(row, 'weights_read_s')}, in which {plural(board.gpus, 'GPU')} read all weights,"
-        f" and {said(row, 'sweep_s')} where all of HBM is read."
+        f"A step takes at least {phrase(row, 'weights_read_s')}, in which {plural(board.gpus, 'GPU')} read all "
+        f"weights, and {phrase(row, 'sweep_s')} where all of HBM is read."
     )
     wall = row["wall_context"]
     yield (
@@ -126,8 +126,10 @@ def _beside(table: Table, rows: Sequence[Row]) -> Table:
 
 def _differences(row: Row) -> list[Note]:
     """Return why figures differ from those of the lecture."""
-    told = ((FIELDS[key].label, said.why) for key, said in lecture().items() if key in row and said.why)
-    return [Note(f"{label}: {why}.", kind="method") for label, why in told]
+    pairs = (
+        (FIELDS[key].label, figure.why) for key, figure in lecture().items() if key in row and figure.why
+    )
+    return [Note(f"{label}: {why}.", kind="method") for label, why in pairs]
 
 
 def _unpriced(boards: Iterable[Roofline], about: str) -> list[Note]:
@@ -185,8 +187,8 @@ TIERS = Table.of(
     "cheaper_until_s next_cheaper_s | bytes bytes_per_s usd_per_hour source",
     "Where a cached token waits",
 )
-HOLDING = Table.of("holding", "tier holding_s usd_per_million_tokens", "Cost over holding time", most=0)
-_PRICED = Record.of("", "model cluster computed_usd_per_million_tokens", most=0)
+HOLDING = Table.of("holding", "tier holding_s usd_per_million_tokens", "Cost over holding time", max_rows=0)
+_PRICED = Record.of("", "model cluster computed_usd_per_million_tokens", max_rows=0)
 ECONOMICS = Shape(
     "economics",
     "What prices tell of the machine behind them, with the lecture's figures as a cluster of their own.",
@@ -198,18 +200,18 @@ def economics_doc(result: Economics) -> Doc:
     """Return the document of ``rackplan economics``."""
     row, board = result.figures, result.roofline
     deployment = board.deployment
-    own = {**row, "cluster": deployment.cluster.name}
-    prices, life, training = (_beside(table, [own]) for table in (PRICES, LIFE, TRAINING))
+    cells = {**row, "cluster": deployment.cluster.name}
+    prices, life, training = (_beside(table, [cells]) for table in (PRICES, LIFE, TRAINING))
     holding = HOLDING(result.holding())
     return Doc(
         ECONOMICS,
         f"Economics of {deployment.model.name} on {deployment.cluster.name}",
-        list(_told(result)),
+        list(_lessons(result)),
         [
             _PRICED({**row, "model": deployment.model.name, "cluster": deployment.cluster.name}),
             shared.set_table(deployment.cluster),
             prices,
-            TIERS(_kept(result)),
+            TIERS(_tier_rows(result)),
             Chart(
                 "Cost of a cached token over holding time",
                 [Layer("line", holding, "holding_s", "usd_per_million_tokens", "tier")],
@@ -223,27 +225,27 @@ def economics_doc(result: Economics) -> Doc:
     )
 
 
-def _told(result: Economics) -> Iterator[str]:
+def _lessons(result: Economics) -> Iterator[str]:
     """Yield what the price step says, what a hit saves, and what the tokens served are worth in training."""
     row = result.figures
     yield (
-        f"A price that steps up at {row['long_context']:,.0f} tokens tells of {said(row, 'price_kv_bytes')} of cache "
-        f"a token; {result.roofline.deployment.model.name} has {said(row, 'kv_bytes_per_token')}."
+        f"A price that steps up at {row['long_context']:,.0f} tokens tells of {phrase(row, 'price_kv_bytes')} of "
+        f"cache a token; {result.roofline.deployment.model.name} has {phrase(row, 'kv_bytes_per_token')}."
     )
-    again, (hbm, *_) = row["computed_usd_per_million_tokens"], result.kept
-    if again is not None and hbm.usd[0]:
+    recompute_usd, (hbm, *_) = row["computed_usd_per_million_tokens"], result.kept
+    if recompute_usd is not None and hbm.usd[0]:
         yield (
-            f"A million cached tokens cost {again:.3g} USD to compute again, {again / hbm.usd[0]:.3g} times as much "
-            "as to keep them in HBM for five minutes."
+            f"A million cached tokens cost {recompute_usd:.3g} USD to compute again, "
+            f"{recompute_usd / hbm.usd[0]:.3g} times as much as to keep them in HBM for five minutes."
         )
     yield (
-        f"{said(row, 'served_tokens')} tokens served are {said(row, 'overtraining')} times the "
-        f"{said(row, 'chinchilla_tokens')} that compute-optimal training takes."
+        f"{phrase(row, 'served_tokens')} tokens served are {phrase(row, 'overtraining')} times the "
+        f"{phrase(row, 'chinchilla_tokens')} that compute-optimal training takes."
     )
 
 
-def _kept(result: Economics) -> Iterator[Row]:
-    again = result.figures["computed_usd_per_million_tokens"]
+def _tier_rows(result: Economics) -> Iterator[Row]:
+    recompute_usd = result.figures["computed_usd_per_million_tokens"]
     for tier, (minutes, hour), until, beaten in result.kept:
         figures = tier.capacity_bytes, tier.bytes_per_s, tier.usd_per_h
         yield {
@@ -251,7 +253,7 @@ def _kept(result: Economics) -> Iterator[Row]:
             "drain_s": tier.drain_s,
             "five_minutes_usd_per_million_tokens": minutes,
             "hour_usd_per_million_tokens": hour,
-            "computed_over_kept": again / minutes if again and minutes else None,
+            "computed_over_kept": recompute_usd / minutes if recompute_usd and minutes else None,
             "cheaper_until_s": until,
             "next_cheaper_s": beaten,
             "bytes": tier.capacity_bytes.value,

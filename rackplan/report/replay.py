@@ -23,7 +23,7 @@ ROOT = Record.of(
     f"scored step_tokens balanced_step_s baseline interrupted window_names {shared.TOTALS}",
     tiles="tok_s usd_per_million_tokens power_w",
 )
-BEST = Record.of("best", "policy interval interval_steps budget", "The policy to take", most=0)
+BEST = Record.of("best", "policy interval interval_steps budget", "The policy to take", max_rows=0)
 POLICIES = Table.of(
     "policies",
     "policy interval balancedness worst copies_moved bytes_moved imbalance_s moves_s tokens_gained | name budget "
@@ -34,10 +34,10 @@ BY_WINDOW = Table.of(
     "by_window",
     "policy interval window name balancedness step_s copies_moved bytes_moved moves_s",
     "Each scored window, and the re-plan before it",
-    most=0,
+    max_rows=0,
 )
 REPLANS = Table.of(
-    "replans", "policy window copies bytes seconds moves_s", "Re-plans, after a window", most=0
+    "replans", "policy window copies bytes seconds moves_s", "Re-plans, after a window", max_rows=0
 )
 CPU = Table.of("measured", "policy planning_cpu_s", "Planning time on one core of this machine")
 REPLAY = Shape(
@@ -91,8 +91,12 @@ def replay_doc(replayed: Replayed) -> Doc:
     unknown = any(move["seconds"] is None for move in replans.rows)
     moving = by_window([line for line in by_window.rows if line["copies_moved"]])
     moved = Layer("line", moving, "window", "copies_moved", "policy")
-    every = best.entry.interval or None
-    chosen = {"policy": names[best], "interval": every, "interval_steps": every and every * replayed.steps}
+    interval = best.entry.interval or None
+    chosen = {
+        "policy": names[best],
+        "interval": interval,
+        "interval_steps": interval and interval * replayed.steps,
+    }
     windows = f"{plural(result.windows, 'window')} of {replayed.steps:,} steps"
     return Doc(
         REPLAY,
@@ -141,8 +145,8 @@ def _windows(replayed: Replayed, run: Run, policy: str) -> Iterator[tuple[Any, .
 
 def _named(replayed: Replayed, run: Run) -> str:
     """Return a policy with its interval in steps."""
-    every = f" every {run.entry.interval * replayed.steps:,} steps" if run.entry.interval else ""
-    return f"{run.entry.name}{every}"
+    interval_words = f" every {run.entry.interval * replayed.steps:,} steps" if run.entry.interval else ""
+    return f"{run.entry.name}{interval_words}"
 
 
 def _best(replayed: Replayed) -> str:
@@ -158,20 +162,20 @@ def _best(replayed: Replayed) -> str:
     elif best is not baseline:
         text += f", {part:+.2%} tokens relative to {name}"
     elif len(result.runs) > 1:
-        second = max((run for run in result.runs if run is not best), key=lambda run: run.tok_s)
-        text += f", {1 - second.tok_s / best.tok_s:.2%} more tokens than the next, {_named(replayed, second)}"
+        runner_up = max((run for run in result.runs if run is not best), key=lambda run: run.tok_s)
+        text += f", {1 - runner_up.tok_s / best.tok_s:.2%} more tokens than the next, {_named(replayed, runner_up)}"
     return f"{text}."
 
 
 def _moved(replayed: Replayed) -> str:
     """Return what the policy moves, and what the one of most tokens would."""
-    best, most = replayed.recommendation.best, replayed.recommendation.most
-    size, text = FIELDS["bytes_moved"].said, "It moves nothing"
+    best, fastest = replayed.recommendation.best, replayed.recommendation.most
+    size, text = FIELDS["bytes_moved"].phrase, "It moves nothing"
     if best.bytes_moved:
         text = f"It moves {best.copies_moved:.1%} of the copies per re-plan, {size(best.bytes_moved)} in all"
-    if best is not most:
-        other = _named(replayed, most)
-        text += f"; {other} serves as much (within {EQUAL:.2%}) but moves {size(most.bytes_moved)}"
+    if best is not fastest:
+        name = _named(replayed, fastest)
+        text += f"; {name} serves as much (within {EQUAL:.2%}) but moves {size(fastest.bytes_moved)}"
     return f"{text}."
 
 

@@ -52,10 +52,10 @@ def of(result: object) -> Doc | None:
     return None
 
 
-def _told(result: object, what: str) -> Doc:
+def _doc_of(result: object, form: str) -> Doc:
     doc = of(result)
     if doc is None:
-        raise InputError(f"{type(result).__name__}: there is no {what} of it.")
+        raise InputError(f"{type(result).__name__}: there is no {form} of it.")
     return doc
 
 
@@ -110,7 +110,7 @@ def frame(result: object) -> Any:
     InputError
         If pandas is not installed, or such a result has no rows.
     """
-    rows = _told(result, "frame").rows
+    rows = _doc_of(result, "frame").rows
     try:
         import pandas as pd
     except ImportError:
@@ -128,7 +128,7 @@ def figure(result: object) -> Figure:
     """
     from rackplan.report.charts import leading
 
-    drawn = leading(_told(result, "chart"))
+    drawn = leading(_doc_of(result, "chart"))
     if drawn is None:
         raise InputError(f"{type(result).__name__}: there is no chart of it.")
     return drawn.update_layout(paper_bgcolor="white", plot_bgcolor="white")
@@ -143,5 +143,5 @@ def page_of(result: object, command: str = "") -> str:
         If there is no document of such a result.
     """
     command = command or f"rackplan.write_report(<{type(result).__name__}>, 'report.html')"
-    doc = _told(result, "report")
+    doc = _doc_of(result, "report")
     return page(replace(doc, details=[*doc.details, Code("", command, "How it was made")]))

@@ -56,7 +56,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _KINDS = ("note", "warning", "missing", "method", "next")
 
 
-LISTED = Table.of("schemas", "name schema_kind meaning", "Schemas", most=None, shown="name meaning")
+LISTED = Table.of("schemas", "name schema_kind meaning", "Schemas", max_rows=None, shown="name meaning")
 SCHEMA = Shape("schema", "The schemas that there are.", (LISTED,))
 
 
@@ -144,13 +144,15 @@ def _of_type(name: str) -> dict[str, Any]:
     if kind is None:
         module, _, constant = _OWN[name].rpartition(".")
         kind = getattr(import_module(module), constant)
-    made = TypeAdapter(kind).json_schema(schema_generator=_Described)
-    if "$ref" in made:
-        made |= made["$defs"][made.pop("$ref").rpartition("/")[2]]
-    version = made["properties"].get("schema_version", {}).get("const", 1)
-    kept = {key: value for key, value in made.items() if key not in ("title", "type", "description", "$defs")}
-    definitions = {"$defs": made["$defs"]} if made.get("$defs") else {}
-    return _headed(name, version, name, _summary(inspect.getdoc(kind))) | kept | definitions
+    schema = TypeAdapter(kind).json_schema(schema_generator=_Described)
+    if "$ref" in schema:
+        schema |= schema["$defs"][schema.pop("$ref").rpartition("/")[2]]
+    version = schema["properties"].get("schema_version", {}).get("const", 1)
+    body = {
+        key: value for key, value in schema.items() if key not in ("title", "type", "description", "$defs")
+    }
+    definitions = {"$defs": schema["$defs"]} if schema.get("$defs") else {}
+    return _headed(name, version, name, _summary(inspect.getdoc(kind))) | body | definitions
 
 
 class _Described(GenerateJsonSchema):
@@ -162,27 +164,27 @@ class _Described(GenerateJsonSchema):
 
     def typed_dict_schema(self, schema: Any) -> JsonSchemaValue:
         """Return the schema of a typed dictionary."""
-        return _described(super().typed_dict_schema(schema), schema.get("cls"))
+        return _documented(super().typed_dict_schema(schema), schema.get("cls"))
 
     def model_schema(self, schema: Any) -> JsonSchemaValue:
         """Return the schema of a pydantic model."""
-        return _described(super().model_schema(schema), schema["cls"])
+        return _documented(super().model_schema(schema), schema["cls"])
 
     def dataclass_schema(self, schema: Any) -> JsonSchemaValue:
         """Return the schema of a dataclass."""
-        made, of = super().dataclass_schema(schema), schema["cls"]
-        return _asked(made, of) if issubclass(of, Request) else _described(made, of)
+        result, of = super().dataclass_schema(schema), schema["cls"]
+        return _request_schema(result, of) if issubclass(of, Request) else _documented(result, of)
 
 
-def _asked(made: JsonSchemaValue, of: type[Request]) -> JsonSchemaValue:
+def _request_schema(schema: JsonSchemaValue, of: type[Request]) -> JsonSchemaValue:
     """Add what options say of each field of a request, and units; leave out what is Python's alone."""
-    properties = made["properties"]
+    properties = schema["properties"]
     for name, (option, _) in options_of(of).items():
         if option.python:
             del properties[name]
             continue
         properties[name] |= {"description": option.documented} | _unit(name)
-    return made
+    return schema
 
 
 def _unit(name: str) -> dict[str, str]:
@@ -190,32 +192,32 @@ def _unit(name: str) -> dict[str, str]:
     return {"x-unit": unit} if unit else {}
 
 
-def _described(made: JsonSchemaValue, of: type | None) -> JsonSchemaValue:
+def _documented(schema: JsonSchemaValue, of: type | None) -> JsonSchemaValue:
     """Add what docstrings say of the whole and of each field, and units."""
-    said = {} if of is None else _attributes(of)
-    made["description"] = _summary(inspect.getdoc(of))
-    for name, properties in made.get("properties", {}).items():
+    meanings = {} if of is None else _attributes(of)
+    schema["description"] = _summary(inspect.getdoc(of))
+    for name, properties in schema.get("properties", {}).items():
         unit = _unit(name)
-        words = " ".join(filter(None, (said.get(name, ""), f"In {unit['x-unit']}." if unit else "")))
+        words = " ".join(filter(None, (meanings.get(name, ""), f"In {unit['x-unit']}." if unit else "")))
         properties.update(({"description": words} if words else {}) | unit)
-    made.pop("title", None)
-    made.pop("additionalProperties", None)
-    return made
+    schema.pop("title", None)
+    schema.pop("additionalProperties", None)
+    return schema
 
 
 def _attributes(of: type) -> dict[str, str]:
     """Return what the docstring of a class and of its bases says of each attribute."""
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for base in (*getattr(of, "__orig_bases__", ()), *of.__bases__):
         if isinstance(base, type) and base not in (dict, object):
-            found |= _attributes(base)
+            meanings |= _attributes(base)
     text = inspect.cleandoc(of.__doc__ or "")
     _, _, listed = text.partition("Attributes\n----------\n")
     for names, words in re.findall(r"^(\S.*):\n((?:[ ]+.*\n?|\n(?=[ ]))+)", listed, re.MULTILINE):
-        said = _plain(" ".join(words.split()))
+        meaning = _plain(" ".join(words.split()))
         several = [name.strip() for name in names.split(",")]
-        found |= {name: said if len(several) == 1 else f"{names}: {said}" for name in several}
-    return found
+        meanings |= {name: meaning if len(several) == 1 else f"{names}: {meaning}" for name in several}
+    return meanings
 
 
 def _summary(text: str | None) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rackplan.report.doc import Block, Chart, Late, Layer, Note, Picture, Row, Table
-from rackplan.report.fields import said, usd
+from rackplan.report.fields import phrase, usd
 from topology.base.errors import input_name
 from topology.base.units import plural
 from topology.changes.overrides import figures_set
@@ -50,7 +50,7 @@ ACCURACY = Table.of(
     "Accuracy",
 )
 FIGURES = Table.of(
-    "figures", "part figure value unit shown evidence source", "Figures and their sources", most=0
+    "figures", "part figure value unit shown evidence source", "Figures and their sources", max_rows=0
 )
 _POOL = "role layout workers gpus gpus_per_worker"
 TURNS = Table.of("turns", "serving from_tok_s_per_user to_tok_s_per_user", "Which way is ahead")
@@ -136,7 +136,7 @@ def missing_notes(bill: Bill) -> list[Note]:
 
 def limits(row: Row) -> list[str]:
     """Return the limits of a row in words: ``50 ms per output token``."""
-    return [f"{said(row, key)} {what}" for key, what in _LIMITS.items() if row.get(key) is not None]
+    return [f"{phrase(row, key)} {suffix}" for key, suffix in _LIMITS.items() if row.get(key) is not None]
 
 
 def price_sentence(row: Row) -> str:
@@ -146,9 +146,9 @@ def price_sentence(row: Row) -> str:
     if price is not None:
         tokens = f"USD per million {row['counted_tokens']} tokens"
         cost = (
-            f"It costs {usd(price)} {tokens} ({said(row, 'usd_per_hour')}, {row['price_basis']} prices) and"
+            f"It costs {usd(price)} {tokens} ({phrase(row, 'usd_per_hour')}, {row['price_basis']} prices) and"
         )
-    draws = "unknown power" if power is None else f"{said(row, 'power_w')} ({row['power_scope']})"
+    draws = "unknown power" if power is None else f"{phrase(row, 'power_w')} ({row['power_scope']})"
     return f"{cost} draws {draws}."
 
 
@@ -185,16 +185,16 @@ def accuracy_sentence(errors: Iterable[ErrorOf]) -> str:
         near += f", beside {plural(error.own_runs, 'run')} of your own" if error.own_runs else ""
         return f"80% of runs like this are within {error.band:.2f}x of the prediction; {near}."
     known = error.model_seen and not error.borrowed
-    seen = plural(error.rows, "measured run") + f" on {error.chip}" if known else "measured runs"
+    basis = plural(error.rows, "measured run") + f" on {error.chip}" if known else "measured runs"
     left_out = [word for word, out in (("chip", error.borrowed), ("model", not error.model_seen)) if out]
     fit = f" with their {' and '.join(left_out)} left out of the fit" if left_out else ""
-    seen += f" and of {plural(error.own_runs, 'run')} of your own" if error.own_runs else ""
+    basis += f" and of {plural(error.own_runs, 'run')} of your own" if error.own_runs else ""
     why = "" if error.model_seen else "; no run of this model was measured"
     if error.stand_in_for:
         why = f"; no run on {error.stand_in_for} was measured"
     elif error.borrowed:
         why = f"; {error.chip} has fewer than {LEAST_ROWS} measured runs"
-    return f"80% of {seen} are within {error.band:.2f}x of the prediction{fit}{why}."
+    return f"80% of {basis} are within {error.band:.2f}x of the prediction{fit}{why}."
 
 
 def band_row(rate: float | None, errors: Iterable[ErrorOf]) -> dict[str, float | None]:
@@ -229,7 +229,7 @@ def method_notes(*deployments: Deployment) -> list[Note]:
         )
         if text
     ]
-    shared = {text for _, text in words if sum(text == other for _, other in words) == len(deployments)}
+    shared = {text for _, text in words if sum(text == entry for _, entry in words) == len(deployments)}
     texts = dict.fromkeys(text if text in shared else f"{name}: {text}" for name, text in words)
     return [Note(text, kind="method") for text in texts]
 
@@ -278,10 +278,10 @@ def cache_row(cache: CacheRoom) -> dict[str, Any]:
 def hbm_words(score: Score) -> str:
     """Return bytes of the fullest GPU by use."""
     held = score.hbm_bytes
-    first = {"weights": held["experts"] + held["weights"], "kv_cache": held["kv_cache"], "free": held["free"]}
-    rest = {use: amount for use, amount in held.items() if use != "experts" and use not in first}
+    main = {"weights": held["experts"] + held["weights"], "kv_cache": held["kv_cache"], "free": held["free"]}
+    remaining = {use: amount for use, amount in held.items() if use != "experts" and use not in main}
     words = ", ".join(
-        f"{name_of(use)} {amount / 1e9:,.1f}" for use, amount in (first | rest).items() if amount
+        f"{name_of(use)} {amount / 1e9:,.1f}" for use, amount in (main | remaining).items() if amount
     )
     return f"HBM per GPU {words} GB"
 
@@ -299,18 +299,18 @@ def whose_recipe(recipe: str) -> str:
     return "with the recipe of published runs" if recipe == "usual" else "in the checkpoint's formats"
 
 
-def figure_row(figure: Figure, part: str, name: str, **more: object) -> Row:
+def figure_row(figure: Figure, part: str, name: str, **columns: object) -> Row:
     """Return a row of :data:`FIGURES`; the value is null where it is not published."""
     value = figure.value if figure.published else None
-    told = {"value": value, "shown": figure.text, "evidence": figure.kind.label}
-    return FIGURES.row(figure, part=part, figure=name, **told, **more)
+    values = {"value": value, "shown": figure.text, "evidence": figure.kind.label}
+    return FIGURES.row(figure, part=part, figure=name, **values, **columns)
 
 
-def figure_blocks(used: Iterable[UsedFigure], more: Iterable[Row] = ()) -> list[Block]:
-    """Return figures with their sources, each once, ``more`` after them: for JSON, and for pages."""
+def figure_blocks(used: Iterable[UsedFigure], extra: Iterable[Row] = ()) -> list[Block]:
+    """Return figures with their sources, each once, ``extra`` after them: for JSON, and for pages."""
     rows = (figure_row(figure.figure, figure.of or figure.group, figure.name) for figure in used)
-    table = FIGURES({(row["part"], row["figure"]): row for row in (*rows, *more)}.values())
-    return [table, Late(lambda: [replace(table, most=None)])]
+    table = FIGURES({(row["part"], row["figure"]): row for row in (*rows, *extra)}.values())
+    return [table, Late(lambda: [replace(table, max_rows=None)])]
 
 
 def used_figures(*deployments: Deployment) -> Late:
@@ -328,7 +328,7 @@ def grounds(
     sides: Sequence[tuple[Deployment, Bill | None, Sequence[ErrorOf]]],
     methods: Iterable[str] = (),
     *,
-    others: Iterable[OtherRecipe | None] = (),
+    gains: Iterable[OtherRecipe | None] = (),
     beside: Iterable[Deployment] = (),
     figures: Iterable[Row] = (),
 ) -> list[Block]:
@@ -340,7 +340,7 @@ def grounds(
         Each cluster with its bill, where it is told, and the errors of predictions for it.
     methods:
         How figures are made, in sentences.
-    others:
+    gains:
         What the other recipe would bring.
     beside:
         More pools of the same clusters.
@@ -362,9 +362,9 @@ def grounds(
         ),
         ACCURACY_METHOD,
         OTHER_RECIPE(
-            OTHER_RECIPE.row(other, other_recipe=other.recipe, recipe=other.words, other_ratio=other.ratio)
-            for other in others
-            if other is not None
+            OTHER_RECIPE.row(gain, other_recipe=gain.recipe, recipe=gain.words, other_ratio=gain.ratio)
+            for gain in gains
+            if gain is not None
         ),
         *method_notes(*deployments),
         *(Note(text, kind="method") for text in dict.fromkeys((*methods, *words))),

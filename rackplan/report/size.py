@@ -12,7 +12,7 @@ from cost.serving.sizes import Refused, Sizes
 from cost.serving.sizing import BUDGETS, Level, Size
 from rackplan.report import shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
-from rackplan.report.fields import number, said, usd
+from rackplan.report.fields import number, phrase, usd
 from rackplan.report.notes import busy_words, sentence
 from topology.base.units import plural
 
@@ -69,7 +69,7 @@ def size_doc(result: Size | Sizes) -> Doc:
         return -fleet.served.tok_s if buys else price, fleet.gpus
 
     best = min(fleets, key=rank)
-    others = [fleet for fleet in fleets if fleet.other and fleet is not best]
+    alternatives = [fleet for fleet in fleets if fleet.other and fleet is not best]
     levels = LEVELS(row for fleet in fleets for row in _levels(fleet))
     prompts = best.lengths.prompts() if best.lengths else []
     where = best.unit.name if lone else plural(len(sizes.clusters), "cluster")
@@ -78,12 +78,16 @@ def size_doc(result: Size | Sizes) -> Doc:
         f"{model} on {where}: {_asked(best)}",
         list(_answer(best, len(sizes.clusters))),
         [
-            BEST(_row(best), most=int(lone)),
-            CLUSTERS(map(_row, sizes.clusters), title="", most=None if not lone else 0),
+            BEST(_row(best), max_rows=int(lone)),
+            CLUSTERS(map(_row, sizes.clusters), title="", max_rows=None if not lone else 0),
             shared.set_table(*(fleet.unit for fleet in fleets)),
             *([levels] if lone else []),
             *(Note(str(side.error), "gpus", "missing") for side in sizes.refused),
-            *(Note(_other(fleet.other, f"{fleet.unit.name}: "), "gpus") for fleet in others if fleet.other),
+            *(
+                Note(_recipe_words(fleet.other, f"{fleet.unit.name}: "), "gpus")
+                for fleet in alternatives
+                if fleet.other
+            ),
             *dict.fromkeys(note for fleet in fleets for note in _notes(fleet)),
             Late(lambda: _charts(fleets, buys=buys)),
         ],
@@ -91,12 +95,13 @@ def size_doc(result: Size | Sizes) -> Doc:
             *([] if lone else [levels]),
             POOLS(row for fleet in fleets for row in _pools(fleet)),
             PROMPTS(
-                ({"isl": isl, "request_share": share} for isl, share in prompts), most=12 * (len(prompts) > 1)
+                ({"isl": isl, "request_share": share} for isl, share in prompts),
+                max_rows=12 * (len(prompts) > 1),
             ),
             *shared.grounds(
                 [(fleet.deployment, fleet.bill, fleet.errors) for fleet in fleets],
                 (text for fleet in fleets for text in _methods(fleet)),
-                others=(fleet.other for fleet in fleets),
+                gains=(fleet.other for fleet in fleets),
             ),
             JOINED(
                 JOINED.row(None, cluster=fleet.unit.name, units=units, tok_s=rate, tok_s_per_gpu=share)
@@ -158,9 +163,9 @@ def _pools(fleet: Size) -> Iterator[Row]:
 
 def _levels(fleet: Size) -> Iterator[Row]:
     """Yield the fleet between smaller ones and a larger one, and what each lacks at the peak."""
-    this = Level(fleet.served.units, fleet.served.tok_s, fleet.demand.tpot_s)
+    chosen = Level(fleet.served.units, fleet.served.tok_s, fleet.demand.tpot_s)
     larger = [("larger", fleet.more)] if fleet.more else []
-    for name, level in (*(("smaller", few) for few in fleet.fewer[::-1]), ("this", this), *larger):
+    for name, level in (*(("smaller", smaller) for smaller in fleet.fewer[::-1]), ("this", chosen), *larger):
         yield LEVELS.row(
             fleet.bill_of(level.units),
             cluster=fleet.unit.name,
@@ -185,31 +190,35 @@ def _asked(fleet: Size) -> str:
 
 def _answer(fleet: Size, clusters: int) -> Iterator[str]:
     """Yield the fleet, what it costs, what it takes with the other recipe, and how sure that is."""
-    row, other, demand = _row(fleet), fleet.other, fleet.demand
+    row, recipe_gain, demand = _row(fleet), fleet.other, fleet.demand
     price, power, buys = row["usd_per_million_tokens"], row["power_w"], demand.currency in BUDGETS
     how = "serves the most" if buys else "takes the fewest GPUs" if price is None else "is the cheapest"
     lead = f"{row['cluster']} {how} of {plural(clusters, 'cluster')}: " * (clusters > 1)
     spare = f" and {plural(demand.spares, 'spare domain')}" * bool(demand.spares)
-    recipe = "" if other is None else f", {shared.whose_recipe('usual' if other.recipe != 'usual' else '')}"
+    recipe = (
+        ""
+        if recipe_gain is None
+        else f", {shared.whose_recipe('usual' if recipe_gain.recipe != 'usual' else '')}"
+    )
     key = {"req_s": "requests_per_s", "users": "users"}.get(demand.currency)
     serve = (
-        f"{lead}{said(row, 'gpus')} ({row['units']:,} x {row['cluster']}{spare}) serve "
-        f"{f'{said(row, key)}, ' if key else ''}{said(row, 'tok_s', 'output')} at "
-        f"{said(row, 'tok_s_per_user')}{recipe}."
+        f"{lead}{phrase(row, 'gpus')} ({row['units']:,} x {row['cluster']}{spare}) serve "
+        f"{f'{phrase(row, key)}, ' if key else ''}{phrase(row, 'tok_s', 'output')} at "
+        f"{phrase(row, 'tok_s_per_user')}{recipe}."
     )
     cost = "have no known price"
     if price is not None:
-        cost = f"cost {said(row, 'usd_per_hour')}, or {usd(price)} USD per million output tokens"
-    money = f"They {cost}, and draw {'an unknown power' if power is None else said(row, 'power_w')}."
-    yield from [serve, money] if other is None else [f"{serve} {money}", _other(other)]
+        cost = f"cost {phrase(row, 'usd_per_hour')}, or {usd(price)} USD per million output tokens"
+    money = f"They {cost}, and draw {'an unknown power' if power is None else phrase(row, 'power_w')}."
+    yield from [serve, money] if recipe_gain is None else [f"{serve} {money}", _recipe_words(recipe_gain)]
     sure = shared.accuracy_sentence(fleet.errors)
     band = max((error.band for error in fleet.errors), default=0.0) * (not buys)
     yield sure + f" At the low end the fleet must be {band:.2f}x as large." * bool(band)
 
 
-def _other(other: OtherRecipe, name: str = "") -> str:
-    whose = f"{shared.whose_recipe(other.recipe)} ({other.words})"
-    return f"{name}{plural(other.gpus, 'GPU')} {whose}, each with {other.ratio:.2g}x the throughput."
+def _recipe_words(gain: OtherRecipe, name: str = "") -> str:
+    whose = f"{shared.whose_recipe(gain.recipe)} ({gain.words})"
+    return f"{name}{plural(gain.gpus, 'GPU')} {whose}, each with {gain.ratio:.2g}x the throughput."
 
 
 def _notes(fleet: Size) -> Iterator[Note]:
@@ -227,15 +236,15 @@ def _notes(fleet: Size) -> Iterator[Note]:
         text = "A fleet of different shapes keeps the limit but has no single time; users are without it."
         yield Note(text, "ttft_s", "missing")
     limits = {key: getattr(demand, key) for key in _LIMITED}
-    told = (
+    limit_texts = (
         f"{limit * 1e3:,.4g} ms {_LIMITED[key]}{' (default)' * (key in fleet.usual)}"
         for key, limit in limits.items()
         if limit is not None
     )
-    yield Note(f"Limits: {', '.join(told) or 'none'}.", "default_limits")
+    yield Note(f"Limits: {', '.join(limit_texts) or 'none'}.", "default_limits")
     if fleet.on_average is not None and fleet.on_average < fleet.gpus:
-        few = plural(fleet.on_average, "GPU")
-        yield Note(f"{few} of {name} would do without queueing, but miss the p99 limit.", "gpus")
+        fewer = plural(fleet.on_average, "GPU")
+        yield Note(f"{fewer} of {name} would do without queueing, but miss the p99 limit.", "gpus")
     for pool in fleet.served.pools:
         if pool.role != "prefill":
             yield shared.cache_note(pool.cache, f"{name}, {pool.layout}")
@@ -268,10 +277,10 @@ def _charts(fleets: Sequence[Size], *, buys: bool) -> list[Block]:
 
     points, stars = [], []
     for fleet in fleets:
-        asked = 1 / (fleet.demand.tpot_s or 1 / fleet.served.tok_s_per_user)
-        speeds = {asked * 10 ** (step / SPEEDS * 1.2 - 0.6) for step in range(SPEEDS + 1)} | {asked}
+        target = 1 / (fleet.demand.tpot_s or 1 / fleet.served.tok_s_per_user)
+        speeds = {target * 10 ** (step / SPEEDS * 1.2 - 0.6) for step in range(SPEEDS + 1)} | {target}
         points += [row(size, speed) for speed in speeds if (size := fleet.at_speed(speed)) is not None]
-        stars.append(row(fleet, asked))
+        stars.append(row(fleet, target))
     figures = [("tok_s", "Throughput") if buys else ("gpus", "GPUs"), ("usd_per_million_tokens", "Price")]
 
     def chart(key: str, name: str) -> Chart:

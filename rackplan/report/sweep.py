@@ -25,7 +25,7 @@ from placement.layouts.price import fitted_row, plan_rows
 from placement.options import USUAL_TPOT
 from rackplan.report import shared
 from rackplan.report.doc import Block, Doc, Late, Note, Record, Row, Shape, Table
-from rackplan.report.fields import said
+from rackplan.report.fields import phrase
 from rackplan.report.frontier import POINTS, frontier_chart, measured_blocks
 from rackplan.report.notes import phase_words, recipe_lines, sentence, turns_words, what_if_words
 from rackplan.report.pictures.memory import memory_picture
@@ -59,7 +59,7 @@ WAYS = Table.of("ways", _ROW, "One pool or two", shown=f"{_TOGETHER} in_flight")
 POOLS = shared.pools(
     f"serving {_STEP}", shown="serving role layout workers gpus gpus_per_worker batch step_s bound_by"
 )
-FRONTIER = Table.of("frontier", _ROW, "Frontier", most=16, even=True)
+FRONTIER = Table.of("frontier", _ROW, "Frontier", max_rows=16, even=True)
 LAYOUTS = Table.of("layouts", f"phase {_ROW}", "Frontier of one phase", per="phase", even=True, shown=_ALONE)
 PHASES = Table.of("phases", "phase cluster gpus context counted_tokens configurations layouts imbalance "
                   "imbalance_from_gpus imbalance_evidence", "What was priced")  # fmt: skip
@@ -72,23 +72,23 @@ SWEEP = Shape(
 _BLANK = dict.fromkeys(_ROW.split()) | dict.fromkeys(_PARTS, 0.0)
 ROWS = Table.of("", f"cluster phase context layout gpus_per_worker gpus_used replicas {_RATES} {_STEP}")
 """All configurations, for a file."""
-_MOST_POINTS = 600
+_MAX_POINTS = 600
 """Layouts besides the frontier that the chart shows, evenly spaced."""
 
 
-def sweep_rows(found: Sweep | Pools) -> Table:
+def sweep_rows(result: Sweep | Pools) -> Table:
     """Return all configurations of a sweep."""
     return ROWS(
         row | {"cluster": swept.deployment.cluster.name, "phase": workload.phase, "context": workload.context}
-        for swept in sweeps_of(found)
+        for swept in sweeps_of(result)
         for workload in [swept.deployment.workload]
         for row in configuration_rows(swept, range(len(swept)))
     )
 
 
-def sweep_doc(found: Sweep | Pools, speeds: Sequence[float] = ()) -> Doc:
+def sweep_doc(result: Sweep | Pools, speeds: Sequence[float] = ()) -> Doc:
     """Return the document of ``rackplan sweep``, with the best at each of ``speeds`` per user (usual ones)."""
-    sweeps = sweeps_of(found)
+    sweeps = sweeps_of(result)
     deployment, prompts = sweeps[0].deployment, sweeps[:2][-1].deployment.workload
     workload, cluster = deployment.workload, deployment.cluster
     row = BEST.row(
@@ -102,57 +102,57 @@ def sweep_doc(found: Sweep | Pools, speeds: Sequence[float] = ()) -> Doc:
         what_if=workload.what_if or None,
         counted_tokens=workload.token_word,
     )
-    if isinstance(found, Sweep):
-        bill, best, near = deployment.bill, found.best, NO_RUNS
+    if isinstance(result, Sweep):
+        bill, best, near = deployment.bill, result.best, NO_RUNS
         if best is not None and workload.decodes:
-            near = near_runs(deployment, found.layout_of(best), float(found.batch[best]))
+            near = near_runs(deployment, result.layout_of(best), float(result.batch[best]))
             row |= shared.near_row(near)
         errors = errors_in(deployment, near=near)
-        told = _phase(found, speeds or USUAL, {**row, **shared.bill_row(bill)})
+        outcome = _phase(result, speeds or USUAL, {**row, **shared.bill_row(bill)})
     else:
-        bill, errors = found.bill, found.errors
-        told = _whole(found, speeds or USUAL, {**row, **shared.bill_row(bill)})
-    fullest, at = told.fullest
+        bill, errors = result.bill, result.errors
+        outcome = _whole(result, speeds or USUAL, {**row, **shared.bill_row(bill)})
+    fullest, at = outcome.fullest
     cache = NO_CACHE if at is None else fullest.cache(at)
-    row = {**told.row, **shared.band_row(told.row["tok_s_per_gpu"], errors), **shared.cache_row(cache)}
+    row = {**outcome.row, **shared.band_row(outcome.row["tok_s_per_gpu"], errors), **shared.cache_row(cache)}
     sure = [shared.price_sentence(row), shared.accuracy_sentence(errors)] if row["layout"] else []
     what_if = f"what-if: {workload.what_if}; {what_if_words(deployment)}" if workload.what_if else ""
     return Doc(
         SWEEP,
-        f"{row['model']} on {cluster.name} ({plural(row['gpus'], 'GPU')}), {told.what}",
-        [told.answer, *sure],
+        f"{row['model']} on {cluster.name} ({plural(row['gpus'], 'GPU')}), {outcome.subject}",
+        [outcome.answer, *sure],
         [
             Note(shared.doubt_sentence(cluster), kind="warning"),
             Note(sentence(what_if)),
             shared.set_table(cluster),
             BEST(row),
             shared.cache_note(cache),
-            *told.blocks,
-            *_usual_notes(found, row),
+            *outcome.blocks,
+            *_usual_notes(result, row),
             *shared.missing_notes(bill),
-            Late(lambda: [*_hbm(*told.fullest), *measured_blocks([deployment])]),
+            Late(lambda: [*_hbm(*outcome.fullest), *measured_blocks([deployment])]),
         ],
         [
             PHASES(_priced(swept) for swept in sweeps if len(swept)),
-            *told.details,
+            *outcome.details,
             *shared.grounds(
                 [(deployment, bill, errors)],
                 (text for swept in sweeps for text in _methods(swept)),
                 beside=[swept.deployment for swept in sweeps[1:]],
-                figures=told.figures,
+                figures=outcome.figures,
             ),
         ],
-        told.frame,
+        outcome.frame,
     )
 
 
-class _Told(NamedTuple):
+class _Outcome(NamedTuple):
     """What differs between one phase and whole requests.
 
-    ``what`` is in the title, ``fullest`` the configuration whose HBM is drawn.
+    ``subject`` is in the title, ``fullest`` the configuration whose HBM is drawn.
     """
 
-    what: str
+    subject: str
     row: Mapping[str, Any]
     answer: str
     blocks: list[Block]
@@ -162,59 +162,59 @@ class _Told(NamedTuple):
     figures: Sequence[Row] = ()
 
 
-def _phase(found: Sweep, speeds: Sequence[float], row: dict[str, Any]) -> _Told:
-    deployment, workload, best = found.deployment, found.deployment.workload, found.best
-    row["tpot_limit_s" if workload.decodes else "ttft_limit_s"] = found.limit_s
-    lacks = f": the smallest lacks {found.shortage_bytes / 1e9:.1f} GB of HBM per GPU for one sequence"
-    answer = f"No layout serves this{lacks * (not len(found))}."
+def _phase(sweep: Sweep, speeds: Sequence[float], row: dict[str, Any]) -> _Outcome:
+    deployment, workload, best = sweep.deployment, sweep.deployment.workload, sweep.best
+    row["tpot_limit_s" if workload.decodes else "ttft_limit_s"] = sweep.limit_s
+    lacks = f": the smallest lacks {sweep.shortage_bytes / 1e9:.1f} GB of HBM per GPU for one sequence"
+    answer = f"No layout serves this{lacks * (not len(sweep))}."
     if best is not None:
-        row |= _best(found.totals(best), configuration_rows(found, [best])[0])
+        row |= _best(sweep.totals(best), configuration_rows(sweep, [best])[0])
         limit = f" within {' and '.join(limits)}" if (limits := shared.limits(row)) else " of all layouts"
         answer = f"{_rate(row)} is the most{limit}, with {row['layout']} at batch {row['batch']:,.4g}."
-    at = {speed: best_at(found, speed) for speed in speeds if workload.decodes}
-    there = iter(configuration_rows(found, [index for index in at.values() if index is not None]))
-    by_speed = {s: None if index is None else next(there) | _planned(found, s) for s, index in at.items()}
-    frontier = FRONTIER(configuration_rows(found, found.frontier().tolist() if len(found) else []))
+    at = {speed: best_at(sweep, speed) for speed in speeds if workload.decodes}
+    best_rows = iter(configuration_rows(sweep, [index for index in at.values() if index is not None]))
+    by_speed = {s: None if index is None else next(best_rows) | _planned(sweep, s) for s, index in at.items()}
+    frontier = FRONTIER(configuration_rows(sweep, sweep.frontier().tolist() if len(sweep) else []))
     figures = ("batch", "step_s", "tok_s_per_user", "tok_s_per_gpu")  # what a step is spent on costs time
-    others = (
-        {"layout": found.label(index), **{name: float(getattr(found, name)[index]) for name in figures}}
-        for index in range(0, len(found), 1 + len(found) // _MOST_POINTS)
+    points = (
+        {"layout": sweep.label(index), **{name: float(getattr(sweep, name)[index]) for name in figures}}
+        for index in range(0, len(sweep), 1 + len(sweep) // _MAX_POINTS)
     )
-    return _Told(
+    return _Outcome(
         phase_words(workload),
         row,
         answer,
         [
-            frontier_chart([*frontier.rows, *others], [row] * (best is not None), [deployment]),
+            frontier_chart([*frontier.rows, *points], [row] * (best is not None), [deployment]),
             *_by_speed(by_speed, row, _ALONE),
             Note(f"Rates and prices are of {workload.phase} alone.", "requests_per_s", "missing"),
         ],
         [replace(frontier, shown=f"{_ALONE} lower_step_s")],
-        (found, best),
-        found.columns,
+        (sweep, best),
+        sweep.columns,
     )
 
 
-def _whole(found: Pools, speeds: Sequence[float], row: dict[str, Any]) -> _Told:
-    serving, best, lengths = found.serving, found.best, found.serving.lengths
-    row |= {"phase": "both", "isl": lengths.mean_isl, "osl": lengths.mean_osl, "tpot_limit_s": found.tpot_s}
+def _whole(pools: Pools, speeds: Sequence[float], row: dict[str, Any]) -> _Outcome:
+    serving, best, lengths = pools.serving, pools.best, pools.serving.lengths
+    row |= {"phase": "both", "isl": lengths.mean_isl, "osl": lengths.mean_osl, "tpot_limit_s": pools.tpot_s}
     row |= {"ttft_limit_s": serving.ttft_s, "fastest_ttft_s": serving.fastest_ttft_s}
-    row |= {"ttft_p99_limit_ms": found.ttft_p99_s and 1e3 * found.ttft_p99_s}
-    bests = [found.loaded] if found.loaded else list(serving.bests(found.tpot_s).values())
-    ways, answer = WAYS(match_rows(found, bests)), "No layout meets the limits"
+    row |= {"ttft_p99_limit_ms": pools.ttft_p99_s and 1e3 * pools.ttft_p99_s}
+    bests = [pools.loaded] if pools.loaded else list(serving.bests(pools.tpot_s).values())
+    ways, answer = WAYS(match_rows(pools, bests)), "No layout meets the limits"
     if best is not None:
-        row |= _best(found.totals(best), ways.rows[0])
+        row |= _best(pools.totals(best), ways.rows[0])
         answer = f"{row['serving'].capitalize()} ({row['layout']}): {_rate(row)}, "
-        answer += f"{said(row, 'requests_per_s')}, first token after {said(row, 'ttft_s')}"
-        if found.loaded:
-            answer += f"; 99% of requests get it within {said(row, 'ttft_p99_limit_ms')}, waiting included"
-    for other in ways.rows[1:]:
-        gain = other["tok_s_per_gpu"] / row["tok_s_per_gpu"] - 1
-        answer += f"; {other['serving']} {abs(gain):.0%} {'less' if gain < 0 else 'more'} per GPU"
+        answer += f"{phrase(row, 'requests_per_s')}, first token after {phrase(row, 'ttft_s')}"
+        if pools.loaded:
+            answer += f"; 99% of requests get it within {phrase(row, 'ttft_p99_limit_ms')}, waiting included"
+    for rival in ways.rows[1:]:
+        gain = rival["tok_s_per_gpu"] / row["tok_s_per_gpu"] - 1
+        answer += f"; {rival['serving']} {abs(gain):.0%} {'less' if gain < 0 else 'more'} per GPU"
     at = {speed: serving.best(1 / speed) for speed in speeds}
-    there = iter(match_rows(found, [match for match in at.values() if match]))
-    by_speed = {speed: next(there) if match else None for speed, match in at.items()}
-    frontier = FRONTIER(match_rows(found, serving.frontier()), shown=f"{_TOGETHER} transfer_s")
+    best_rows = iter(match_rows(pools, [match for match in at.values() if match]))
+    by_speed = {speed: next(best_rows) if match else None for speed, match in at.items()}
+    frontier = FRONTIER(match_rows(pools, serving.frontier()), shown=f"{_TOGETHER} transfer_s")
     points = (
         POINTS.row(
             match, None, serving=way, layout=serving.label(match), tok_s_per_gpu=match.output_tok_s_per_gpu
@@ -222,32 +222,32 @@ def _whole(found: Pools, speeds: Sequence[float], row: dict[str, Any]) -> _Told:
         for way, matches in serving.ways().items()
         for match in map(matches.row, matches.frontier().tolist())
     )
-    turns, two = serving.turns(), serving.ways(found.tpot_s).get(TWO_POOLS)
+    turns, two_pools = serving.turns(), serving.ways(pools.tpot_s).get(TWO_POOLS)
     moved, figures = list[Row](), list[Row]()
-    if two is not None and (path := two.path) is not None:
-        rate = {"bytes_per_prompt": two.cache_bytes, "bytes_per_s_per_gpu": path.bytes_per_s}
+    if two_pools is not None and (path := two_pools.path) is not None:
+        rate = {"bytes_per_prompt": two_pools.cache_bytes, "bytes_per_s_per_gpu": path.bytes_per_s}
         moved.append(TRANSFER.row(path, fabric=path.name, **rate))
         figures.append(shared.figure_row(path.reach, "caches", "part of the links' rate that they reach"))
     decode, stars = serving.decode.deployment, [row] * (best is not None)
-    return _Told(
+    return _Outcome(
         lengths.brief(),
         row,
         f"{answer}.",
         [
             frontier_chart(points, stars, [decode], lengths, by="serving"),
             ways,
-            shared.TURNS(turns, most=0),
+            shared.TURNS(turns, max_rows=0),
             *_by_speed(by_speed, row, _TOGETHER),
             Note(f"Ahead: {turns_words(turns)}." if len(turns) > 1 else ""),
             Note(f"Two pools: {serving.refused}" if serving.refused else ""),
         ],
         [
             frontier,
-            POOLS(row for pair in zip(bests, ways.rows, strict=True) for row in _pools(found, *pair)),
+            POOLS(row for pair in zip(bests, ways.rows, strict=True) for row in _pools(pools, *pair)),
             *map(TRANSFER, moved),
             LAYOUTS(
                 layout | {"phase": swept.deployment.workload.phase}
-                for swept in sweeps_of(found)
+                for swept in sweeps_of(pools)
                 for layout in configuration_rows(swept, swept.frontier().tolist())
             ),
         ],
@@ -257,10 +257,10 @@ def _whole(found: Pools, speeds: Sequence[float], row: dict[str, Any]) -> _Told:
     )
 
 
-def configuration_rows(found: Sweep, which: Sequence[int]) -> list[dict[str, Any]]:
+def configuration_rows(sweep: Sweep, which: Sequence[int]) -> list[dict[str, Any]]:
     """Return configurations of one phase as rows."""
-    columns = found.rows(which).columns() if len(which) else {}
-    blank = {**_BLANK, "serving": found.deployment.workload.phase}
+    columns = sweep.rows(which).columns() if len(which) else {}
+    blank = {**_BLANK, "serving": sweep.deployment.workload.phase}
     values = zip(*(column.tolist() for column in columns.values()), strict=True)
     return [blank | dict(zip(columns, row, strict=True)) for row in values]
 
@@ -275,17 +275,17 @@ def match_rows(pools: Pools, which: Sequence[RateMatch]) -> list[dict[str, Any]]
             batches = np.array([(which[at].step_batch, which[at].batch) for at in held]).T
             run = swept.run([which[at].decode for at in held], *batches)
             steps |= dict(zip(held, configuration_rows(run, range(len(run))), strict=True))
-    more = ({"serving": way_of(match), "layout": serving.label(match), "replicas": match.decode_workers,
+    extra = ({"serving": way_of(match), "layout": serving.label(match), "replicas": match.decode_workers,
              "tok_s_per_gpu_used": match.output_tok_s_per_gpu_used} for match in which)  # fmt: skip
     return [
         {**steps[at], **WAYS.row(pools.totals(match)), **WAYS.row(match), **row}
-        for at, (match, row) in enumerate(zip(which, more, strict=True))
+        for at, (match, row) in enumerate(zip(which, extra, strict=True))
     ]
 
 
-def _pools(found: Pools, match: RateMatch, way: Row) -> Iterator[Row]:
+def _pools(pools: Pools, match: RateMatch, way: Row) -> Iterator[Row]:
     """Yield the pools of a way of serving whole requests."""
-    for role, swept, at, workers in found.serving.sides(match):
+    for role, swept, at, workers in pools.serving.sides(match):
         step = configuration_rows(swept, [at])[0] if role == "prefill" else way
         pool = shared.pool_row(role, swept.worker_label(at), workers, int(swept.gpus[at]))
         yield {**step, "serving": way["serving"], **pool, **shared.cache_row(swept.cache(at))}
@@ -297,16 +297,18 @@ def _best(totals: Totals, row: Row) -> dict[str, Any]:
 
 
 def _rate(row: Row) -> str:
-    return f"{said(row, 'tok_s_per_gpu', row['counted_tokens'])} at {said(row, 'tok_s_per_user')}"
+    return f"{phrase(row, 'tok_s_per_gpu', row['counted_tokens'])} at {phrase(row, 'tok_s_per_user')}"
 
 
-def _usual_notes(found: Sweep | Pools, row: Row) -> list[Note]:
+def _usual_notes(result: Sweep | Pools, row: Row) -> list[Note]:
     """Return which limits are by default, those of them that gave way, and how many GPUs are idle."""
-    tpot = found.limit_default if isinstance(found, Sweep) else found.tpot_default
-    ttft = not isinstance(found, Sweep) and found.ttft_default
+    tpot = result.limit_default if isinstance(result, Sweep) else result.tpot_default
+    ttft = not isinstance(result, Sweep) and result.ttft_default
     gone, late = tpot and row["tpot_limit_s"] is None, ttft and row["ttft_limit_s"] != TTFT_LIMIT.value
     words = f"{USUAL_TPOT.text}" * (tpot and not gone) + " and " * (tpot and ttft and not gone)
-    words += f"{said(row, 'ttft_limit_s')} to the first token{' (twice the fastest)' * late}" if ttft else ""
+    words += (
+        f"{phrase(row, 'ttft_limit_s')} to the first token{' (twice the fastest)' * late}" if ttft else ""
+    )
     idle = f"{row['gpus_idle']} of {row['gpus']} GPUs are idle, and are counted."
     return [
         Note(f"The default of {USUAL_TPOT.text} is out of reach." if gone else "", "tpot_limit_s", "missing"),
@@ -317,62 +319,62 @@ def _usual_notes(found: Sweep | Pools, row: Row) -> list[Note]:
 
 def _by_speed(rows: Mapping[float, Row | None], best: Row, shown: str) -> Iterator[Block]:
     """Yield the best at each speed, and their steps by part with that of the ``best``."""
-    each = (
+    cells = (
         SPEEDS.row(None, **{**(row or {}), "target_tok_s_per_user": speed}) for speed, row in rows.items()
     )
-    yield SPEEDS(each, shown=f"target_tok_s_per_user {shown}")
-    some = {row["tok_s_per_user"]: row for row in (*rows.values(), best) if row and row["step_s"]}
-    steps = {f"{speed:,.4g} tok/s/user": some[speed] for speed in sorted(some)}
+    yield SPEEDS(cells, shown=f"target_tok_s_per_user {shown}")
+    reached = {row["tok_s_per_user"]: row for row in (*rows.values(), best) if row and row["step_s"]}
+    steps = {f"{speed:,.4g} tok/s/user": reached[speed] for speed in sorted(reached)}
     times = ((speed, name, row[f"{name}_s"]) for speed, row in steps.items() for name in TERMS)
     if steps:
-        alt = "; ".join(f"{said(row, 'step_s')} at {speed}" for speed, row in steps.items())
+        alt = "; ".join(f"{phrase(row, 'step_s')} at {speed}" for speed, row in steps.items())
         yield shared.bars("Steps by part", "at part step_s", times, alt)
     beyond = ", ".join(f"{speed:g}" for speed, row in rows.items() if row is None)
     yield Note(f"No layout reaches {beyond} tok/s/user." if beyond else "", "tok_s_per_gpu", "missing")
 
 
-def _planned(found: Sweep, speed: float) -> dict[str, Any]:
+def _planned(sweep: Sweep, speed: float) -> dict[str, Any]:
     """Return the best at a speed that a plan may have."""
-    rows = np.flatnonzero(plan_rows(found) & (found.moe_tp == 1) & (found.tok_s_per_user >= speed))
+    rows = np.flatnonzero(plan_rows(sweep) & (sweep.moe_tp == 1) & (sweep.tok_s_per_user >= speed))
     if not len(rows):
         return {}
-    at = int(rows[np.argmax(found.tok_s_per_gpu[rows])])
-    figures = {f"plan_{name}": float(getattr(found, name)[at]) for name in ("batch", "tok_s_per_gpu")}
-    return {"plan_layout": found.label(at), **figures}
+    at = int(rows[np.argmax(sweep.tok_s_per_gpu[rows])])
+    figures = {f"plan_{name}": float(getattr(sweep, name)[at]) for name in ("batch", "tok_s_per_gpu")}
+    return {"plan_layout": sweep.label(at), **figures}
 
 
-def _hbm(found: Sweep, at: int | None) -> Iterator[Block]:
+def _hbm(sweep: Sweep, at: int | None) -> Iterator[Block]:
     """Yield the HBM of a configuration, where a plan may have it."""
-    fit = None if at is None else fitted_row(found, at)
+    fit = None if at is None else fitted_row(sweep, at)
     if fit is not None:
-        picture = memory_picture(found.deployment, fit.layout, fit.scorer.at(fit.batch))
+        picture = memory_picture(sweep.deployment, fit.layout, fit.scorer.at(fit.batch))
         yield replace(picture, title="HBM of the fullest GPU")
 
 
-def _priced(found: Sweep) -> Row:
+def _priced(sweep: Sweep) -> Row:
     """Return what of one phase was priced."""
-    cluster, workload, usual = found.deployment.cluster, found.deployment.workload, found.imbalance is None
+    cluster, workload, usual = sweep.deployment.cluster, sweep.deployment.workload, sweep.imbalance is None
     return PHASES.row(
         workload,
         cluster=cluster.name,
         gpus=len(cluster.gpus),
         counted_tokens=workload.token_word,
-        configurations=len(found),
-        layouts=np.unique(np.stack([found.layout, found.tp, found.moe_tp]), axis=1).shape[1],
-        imbalance=EXPERT_IMBALANCE[workload.step_phase] if usual else found.imbalance,
+        configurations=len(sweep),
+        layouts=np.unique(np.stack([sweep.layout, sweep.tp, sweep.moe_tp]), axis=1).shape[1],
+        imbalance=EXPERT_IMBALANCE[workload.step_phase] if usual else sweep.imbalance,
         imbalance_from_gpus=IMBALANCE_FROM_EP if usual else 1,
-        imbalance_evidence="user" if (found.imbalance or 1) > 1 else "assumed",
+        imbalance_evidence="user" if (sweep.imbalance or 1) > 1 else "assumed",
     )
 
 
-def _methods(found: Sweep) -> Iterator[str]:
+def _methods(sweep: Sweep) -> Iterator[str]:
     """Yield how a sweep counts."""
-    deployment, workload = found.deployment, found.deployment.workload
+    deployment, workload = sweep.deployment, sweep.deployment.workload
     yield (
         "Rates count tokens over all GPUs, idle ones included. Of layouts, EP GPUs share the experts, ETP slices of "
         "each, TP is the width, PP the stages, x the replicas."
     )
-    yield "Experts are assumed perfectly balanced." if deployment.model.moe and found.imbalance == 1 else ""
+    yield "Experts are assumed perfectly balanced." if deployment.model.moe and sweep.imbalance == 1 else ""
     if workload.phase == "prefill":
         yield f"An attention group prefills {CHUNK_TOKENS:,.0f} tokens per step, at least one prompt."
     yield sentence(deployment.fabric_note)

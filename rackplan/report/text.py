@@ -21,10 +21,10 @@ WIDTH = 100
 """Maximum text width in columns."""
 _LABEL = 14
 """Columns of the label of a note."""
-_NARROWEST = 40
-_WHOLE = 26
+_MIN_WIDTH = 40
+_UNBROKEN_COLUMNS = 26
 """Columns of a cell that is not broken where other columns can be narrower: a name, a figure with its unit."""
-_MOST_ACROSS = 4
+_MAX_ACROSS = 4
 """Records of a table that is turned by itself where it is too wide."""
 _KINDS = {"note": "Note", "warning": "Warning", "method": "Method", "next": "Next", "written": "Written"}
 _wrap = partial(textwrap.wrap, break_on_hyphens=False)
@@ -60,34 +60,34 @@ def _width() -> int:
     """Return how wide text is: that of the terminal, or what COLUMNS says, within reason."""
     if not (sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()):
         return WIDTH
-    return max(_NARROWEST, min(WIDTH, shutil.get_terminal_size().columns))
+    return max(_MIN_WIDTH, min(WIDTH, shutil.get_terminal_size().columns))
 
 
-def _plain(said: str) -> str:
-    return printable(" ".join(spelled(said).split()))
+def _plain(words: str) -> str:
+    return printable(" ".join(spelled(words).split()))
 
 
 def _notes(notes: Sequence[Note], width: int) -> Iterator[str]:
     """Yield notes, each kind under its label once."""
-    last = ""
-    for (kind, said), group in groupby(notes, lambda note: (note.kind, note.text)):
-        label, told = _KINDS.get(kind, ""), said
+    previous = ""
+    for (kind, note_text), group in groupby(notes, lambda note: (note.kind, note.text)):
+        label, words = _KINDS.get(kind, ""), note_text
         if kind == "missing":
             label = ", ".join(
                 FIELDS[note.about].label if note.about in FIELDS else note.about for note in group
             )
             if len(label) >= _LABEL:
-                label, told = "Unknown", f"{label}: {said}"
-        head = "" if label == last else label
-        last = label
-        body = _wrap(_plain(told), width - _LABEL, break_long_words=False)
+                label, words = "Unknown", f"{label}: {note_text}"
+        head = "" if label == previous else label
+        previous = label
+        body = _wrap(_plain(words), width - _LABEL, break_long_words=False)
         yield f"{printable(head):<{_LABEL - 1}} {body[0]}"
         yield from (" " * _LABEL + line for line in body[1:])
 
 
 def _lines(block: Block, width: int) -> Iterator[str]:
     match block:
-        case Record() if block.most != 0:
+        case Record() if block.max_rows != 0:
             yield from _record(block, width)
         case Table() if not isinstance(block, Record):
             yield from _table(block, width)
@@ -112,17 +112,19 @@ def _record(record: Record, width: int) -> Iterator[str]:
 def _table(table: Table, width: int) -> Iterator[str]:
     parts = table.parts()
     for value, part in parts.items():
-        if table.most != 0 and part.rows:
+        if table.max_rows != 0 and part.rows:
             title = table.title + f": {value}" * (len(parts) > 1)
             yield from _one_table(replace(part, title=title), width)
 
 
-def thinned(rows: Sequence[T], most: int, *, even: bool) -> Sequence[T]:
-    """Return at most ``most`` rows: the first, or evenly spaced with both ends."""
+def thinned(rows: Sequence[T], limit: int, *, even: bool) -> Sequence[T]:
+    """Return at most ``limit`` rows: the first, or evenly spaced with both ends."""
     last = len(rows) - 1
-    if last < most:
+    if last < limit:
         return rows
-    return [rows[round(at * last / (most - 1))] for at in range(most)] if even and most > 1 else rows[:most]
+    return (
+        [rows[round(at * last / (limit - 1))] for at in range(limit)] if even and limit > 1 else rows[:limit]
+    )
 
 
 def cells_of(
@@ -132,12 +134,12 @@ def cells_of(
     if not turned:
         cells = [[field.text(row[field.key]) for field in fields] for row in rows]
         return [field.label for field in fields], cells, [not field.is_number for field in fields]
-    first, *others = fields
-    heads = ["", *(first.text(row[first.key]) for row in rows)]
-    lines = [[field.label, *(field.text(row[field.key]) for row in rows)] for field in others]
+    key_field, *columns = fields
+    heads = ["", *(key_field.text(row[key_field.key]) for row in rows)]
+    lines = [[field.label, *(field.text(row[field.key]) for row in rows)] for field in columns]
     if table.change and len(rows) == 2:
         heads.append("change")
-        for field, line in zip(others, lines, strict=True):
+        for field, line in zip(columns, lines, strict=True):
             old, new = (row[field.key] for row in rows)
             ratio = field.is_number and old and new is not None
             line.append(f"{new / old - 1:+.1%}" if ratio and new != old else "")
@@ -146,19 +148,19 @@ def cells_of(
 
 def _unbroken(cell: str) -> int:
     """Return the length of what stays on a line: a label, a name, a figure with its unit, else a word."""
-    whole = len(cell) <= _LABEL or (len(cell) <= _WHOLE and cell.count(" ") <= cell[0].isdigit())
-    return len(cell) if whole else max(map(len, cell.split()), default=0)
+    fits = len(cell) <= _LABEL or (len(cell) <= _UNBROKEN_COLUMNS and cell.count(" ") <= cell[0].isdigit())
+    return len(cell) if fits else max(map(len, cell.split()), default=0)
 
 
 def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int | None]:
     """Return widths of columns that break sentences and heads, but no name or figure; None: Rich chooses."""
     widths = [max(map(len, column)) for column in columns]
     least = [max(map(_unbroken, [*head.split(), *cells]), default=1) for head, *cells in columns]
-    slack = [wide - whole for wide, whole in zip(widths, least, strict=True)]
+    slack = [wide - narrow for wide, narrow in zip(widths, least, strict=True)]
     excess = sum(widths) - room
     if excess <= 0 or excess > sum(slack):
         return [None] * len(columns)
-    return [wide - -(-excess * some // sum(slack)) for wide, some in zip(widths, slack, strict=True)]
+    return [wide - -(-excess * margin // sum(slack)) for wide, margin in zip(widths, slack, strict=True)]
 
 
 def _one_table(table: Table, width: int) -> Iterator[str]:
@@ -168,11 +170,11 @@ def _one_table(table: Table, width: int) -> Iterator[str]:
     from rich.table import Table as RichTable
     from rich.text import Text as RichText
 
-    most = len(table.rows) if table.most is None else table.most
-    fields, rows = table.columns(text=True), thinned(table.rows, most, even=table.even)
+    limit = len(table.rows) if table.max_rows is None else table.max_rows
+    fields, rows = table.columns(text=True), thinned(table.rows, limit, even=table.even)
     heads, cells, words = cells_of(table, fields, rows, turned=table.across)
     natural = sum(max(len(line[at]) for line in (heads, *cells)) + 2 for at in range(len(heads)))
-    if not table.across and natural > width and len(rows) <= _MOST_ACROSS and len(fields) > len(rows) + 1:
+    if not table.across and natural > width and len(rows) <= _MAX_ACROSS and len(fields) > len(rows) + 1:
         heads, cells, words = cells_of(table, fields, rows, turned=True)
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=width)
     ruled = console.is_terminal

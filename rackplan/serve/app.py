@@ -41,9 +41,9 @@ from rackplan.serve.security import MIDDLEWARE
 from topology.base.errors import InputError
 from topology.base.reading import parse_json
 
-MOST_BODY = 2_000_000
+MAX_BODY_BYTES = 2_000_000
 """Maximum bytes of a request: five dropped files and the other fields."""
-MOST_JOBS, MOST_JOBS_WAITING = 12, 3
+MAX_PLANS, MAX_JOBS_WAITING = 12, 3
 """Plans that are kept, and jobs that may wait."""
 LOOKS_EVERY_S = 0.25
 """Interval at which a computation checks whether its client is still connected."""
@@ -71,9 +71,9 @@ class Page:
 
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
-            first = asyncio.create_task(self._first())
+            warm_up = asyncio.create_task(self._warm_up())
             yield
-            first.cancel()
+            warm_up.cancel()
             self.pool.close()
 
         return Starlette(
@@ -97,17 +97,17 @@ class Page:
             lifespan=lifespan,
         )
 
-    async def _first(self) -> None:
+    async def _warm_up(self) -> None:
         """Compute the first answer before it is asked for: imports too take their time."""
         with suppress(FieldError):
             await self.pool.run(Call("the plot", plot, read(Question, self.opened.start["asked"])))
 
-    def _answering(self, what: str, kind: type[Asked], function: Callable[..., Any]) -> Any:
+    def _answering(self, name: str, kind: type[Asked], function: Callable[..., Any]) -> Any:
         """Return what answers a request with what a process makes of it, as long as the client is there."""
 
         async def answer(request: Request) -> Response:
-            wanted = read(kind, await _body(request))
-            task = asyncio.create_task(self.pool.run(Call(what, function, wanted)))
+            order = read(kind, await _body(request))
+            task = asyncio.create_task(self.pool.run(Call(name, function, order)))
             while not task.done():
                 await asyncio.wait([task], timeout=LOOKS_EVERY_S)
                 if not task.done() and await request.is_disconnected():
@@ -120,8 +120,8 @@ class Page:
     async def _job(self, request: Request) -> Response:
         """Do a job: lines of JSON tell how far it is, the last one what came of it."""
         call = self._call(read_order(await _body(request)))
-        if len(self.jobs) > MOST_JOBS_WAITING:
-            raise FieldError({"request": f"{MOST_JOBS_WAITING} jobs are already waiting; cancel one first."})
+        if len(self.jobs) > MAX_JOBS_WAITING:
+            raise FieldError({"request": f"{MAX_JOBS_WAITING} jobs are already waiting; cancel one first."})
         name = f"job-{next(self._numbers)}"
         return StreamingResponse(self._lines(name, call), media_type="application/x-ndjson")
 
@@ -148,23 +148,23 @@ class Page:
             return {"errors": error.fields}
         if shown.plan is not None:
             self.plans[name] = shown.plan
-            while len(self.plans) > MOST_JOBS:
+            while len(self.plans) > MAX_PLANS:
                 self.plans.popitem(last=False)
         return {"result": shown.data}
 
     def _call(self, order: Order) -> Call:
         if isinstance(order, PlaceOrder):
-            return Call("the plan", place, order, told=True)
+            return Call("the plan", place, order, reports=True)
         if isinstance(order, OpenOrder):
             if order.plan >= len(self.opened.plans):
                 raise FieldError({"plan": "no open plan has this number."})
             opened = self.opened.plans[order.plan]
-            return Call("the plan", open_plan, PlanText(opened.text, opened.command), told=True)
+            return Call("the plan", open_plan, PlanText(opened.text, opened.command), reports=True)
         if isinstance(order, LoseOrder):
-            return Call("the re-plan", lose, self._made(order.of), order.lost, told=True)
+            return Call("the re-plan", lose, self._made(order.of), order.lost, reports=True)
         if order.asked is not None:
-            return Call("the report", report, order.asked, told=True)
-        return Call("the report", plan_report, self._made(order.of), told=True)
+            return Call("the report", report, order.asked, reports=True)
+        return Call("the report", plan_report, self._made(order.of), reports=True)
 
     def _made(self, name: str) -> PlanText:
         if name not in self.plans:
@@ -188,8 +188,8 @@ async def _body(request: Request) -> dict[str, Any]:
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > MOST_BODY:
-            raise HTTPException(413, f"more than {MOST_BODY:,} bytes")
+        if len(body) > MAX_BODY_BYTES:
+            raise HTTPException(413, f"more than {MAX_BODY_BYTES:,} bytes")
     try:
         data = parse_json(body.decode(), "the request")
         json.dumps(data, ensure_ascii=False).encode()  # half a surrogate pair: no answer could repeat it
@@ -212,9 +212,9 @@ def _static(request: Request) -> Response:
     if name == "plotly.js":
         headers = {"cache-control": "max-age=86400", "content-encoding": "gzip"}
         return Response(assets.plotly(), media_type=TYPES["js"], headers=headers)
-    made = {"pictures.js": assets.script, "pictures.css": assets.style}
-    if name in made:
-        return Response(made[name](), media_type=TYPES[name.rpartition(".")[2]])
+    bundles = {"pictures.js": assets.script, "pictures.css": assets.style}
+    if name in bundles:
+        return Response(bundles[name](), media_type=TYPES[name.rpartition(".")[2]])
     if name not in STATIC:
         raise HTTPException(404, "no such file")
     return _file(name)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from rackplan.report.doc import Block, Code, Doc, Note, Picture, Record, Table, made
+from rackplan.report.doc import Block, Code, Doc, Note, Picture, Record, Table, blocks_of
 from topology.base.errors import spelled
 
 
 def page_data(doc: Doc, *details: str) -> dict[str, Any]:
     """Return the title, the answer and the blocks of a document, and the ``details`` with these keys."""
-    more = (block for block in made(doc.details) if getattr(block, "key", "") in details)
-    shown = (_data(block) for block in [*doc.blocks, *more])
+    extra = (block for block in blocks_of(doc.details) if getattr(block, "key", "") in details)
+    shown = (_data(block) for block in [*doc.blocks, *extra])
     return {
         "title": doc.title,
         "answer": [spelled(text) for text in doc.sentences],
@@ -21,7 +21,7 @@ def page_data(doc: Doc, *details: str) -> dict[str, Any]:
 
 def _data(block: Block) -> dict[str, Any] | None:
     match block:
-        case Record() if block.rows and block.most != 0:
+        case Record() if block.rows and block.max_rows != 0:
             (row,) = block.rows
             figures = (
                 {
@@ -33,7 +33,7 @@ def _data(block: Block) -> dict[str, Any] | None:
                 for field in block.columns()
             )
             return {"kind": "record", "key": block.key, "title": block.title, "figures": list(figures)}
-        case Table() if block.most != 0 and block.rows:
+        case Table() if block.max_rows != 0 and block.rows:
             fields = block.columns()
             heads = [
                 {"label": field.label, "hint": field.meaning, "words": not field.is_number}

@@ -15,13 +15,13 @@ from topology.changes.overrides import figures_set
 def explore_command(question: Question, sides: Sequence[Deployment]) -> str:
     """Return the command for the sweep of one cluster, or the comparison of several."""
     names = [_cluster(source, side) for source, side in zip(question.clusters, sides, strict=True)]
-    model, given = ["--model", _model(question.model)], question.given
+    model, options = ["--model", _model(question.model)], question.given
     words = ["sweep", *model, "--cluster", names[0]]
     if len(names) > 1:
         words = ["compare", *names, *model]
-        if limit := given.pop("tpot_ms", None):
-            given["tok_s_user"] = limit if isinstance(limit, str) else 1e3 / limit
-    return shlex.join(["rackplan", *words, *_typed(given), *_priced(question, sides)])
+        if limit := options.pop("tpot_ms", None):
+            options["tok_s_user"] = limit if isinstance(limit, str) else 1e3 / limit
+    return shlex.join(["rackplan", *words, *_typed(options), *_priced(question, sides)])
 
 
 def plan_command(question: Question, side: Deployment, order: PlanOrder) -> str:
@@ -34,8 +34,8 @@ def plan_command(question: Question, side: Deployment, order: PlanOrder) -> str:
     return shlex.join(["rackplan", *words, *_priced(question, [side])])
 
 
-def _typed(given: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in given.items():
+def _typed(options: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in options.items():
         yield from (flag_of(name), f"{value:.9g}" if isinstance(value, float) else str(value))
 
 
@@ -60,13 +60,13 @@ def _priced(question: Question, sides: Sequence[Deployment]) -> Iterator[str]:
     settings = {SLIDERS[name]: factor for name, factor in question.factors.moved.items()}
     if question.settings or any(source.name.endswith(".json") for source in question.clusters):
         # a figure may be set and moved by a slider: what has come of both
-        found = (one for side in sides for one in figures_set(side.cluster.spec))
-        settings = {f"{part}.{name}": f"{figure.value:g}" for part, name, figure in found}
+        figures = (entry for side in sides for entry in figures_set(side.cluster.spec))
+        settings = {f"{part}.{name}": f"{figure.value:g}" for part, name, figure in figures}
     for setting in settings.items():
         yield from ("--set", "=".join(setting))
     if question.runs is not None:
         yield from ("--runs", question.runs.name)
     for option in ("price", "power"):
-        given = {one for side in sides for one in getattr(side.prices, f"{option}s").items()}
-        for gpu, figure in sorted(given):
+        money = {entry for side in sides for entry in getattr(side.prices, f"{option}s").items()}
+        for gpu, figure in sorted(money):
             yield from (f"--{option}", f"{gpu}={figure:g}")

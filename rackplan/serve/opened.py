@@ -20,7 +20,7 @@ from placement.plan import Plan
 from placement.plans.reading import PLAN_FILE, read_plan
 from rackplan.serve.plans import PlanText
 from rackplan.serve.pricing import cluster_of, model_of
-from rackplan.serve.question import MOST_DRAFTS, MOST_TEXT, Question, Source
+from rackplan.serve.question import MAX_DRAFTS, MAX_TEXT, Question, Source
 from topology.base.errors import InputError, RackplanError
 from topology.base.reading import read_text
 from topology.catalog import cluster_names
@@ -28,13 +28,13 @@ from topology.changes.overrides import figures_set, overrides
 from topology.cluster import Cluster
 from topology.files.cluster_data import cluster_to_dict
 
-MOST_PLANS = 50
+MAX_PLANS = 50
 _SAID: Mapping[Any, str] = {"better": "the better mode", "decode": "decode only", "": "any measured"}
 _CHOICES: Mapping[str, Sequence[Any]] = {
     "engine": ["", *engine_names()],
     "weights": list(DTYPES),
     "kv_dtype": list(CACHE_DTYPES),
-    "draft_tokens": range(MOST_DRAFTS + 1),
+    "draft_tokens": range(MAX_DRAFTS + 1),
     "price_basis": [name for name in PRICE_BASES if name != PriceBook.basis],
 }
 """What fields of the form take, where their types do not say it."""
@@ -62,10 +62,10 @@ class OpenPlan(PlanText):
         deployment, limit = self.plan.deployment, self.plan.request
         work, prices = deployment.workload, deployment.prices
         model, weights = _model(self.plan)
-        whole = self.plan.requests
+        requests = self.plan.requests
         cluster, settings = _cluster(deployment.cluster.whole if self.plan.beside else deployment.cluster)
         osl = max(1, min(_ANSWER, 2 * (work.context - 1)))
-        asked = {
+        fields = {
             "serving": "decode" if work.decodes else "two pools",
             "isl": work.context - osl // 2 if work.decodes else work.context,
             "osl": osl if work.decodes else _ANSWER,
@@ -73,18 +73,18 @@ class OpenPlan(PlanText):
             "ttft_ms": None if work.decodes else _ms(limit.ttft_s),
         }
         if work.phase == "both":
-            asked |= {"serving": "one pool", "isl": round(work.prompt), "osl": round(work.answer)}
-            asked["ttft_ms"] = _ms(limit.ttft_s)
-        if whole is not None and whole.osl:
-            serving = "one pool" if whole.serving == ONE_POOL else "two pools"
-            asked |= {"serving": serving, "isl": whole.isl, "osl": whole.osl}
-            asked["ttft_ms"] = None if "ttft_s" in whole.defaults else _ms(whole.ttft_limit_s)
-        return asked | {
+            fields |= {"serving": "one pool", "isl": round(work.prompt), "osl": round(work.answer)}
+            fields["ttft_ms"] = _ms(limit.ttft_s)
+        if requests is not None and requests.osl:
+            serving = "one pool" if requests.serving == ONE_POOL else "two pools"
+            fields |= {"serving": serving, "isl": requests.isl, "osl": requests.osl}
+            fields["ttft_ms"] = None if "ttft_s" in requests.defaults else _ms(requests.ttft_limit_s)
+        return fields | {
             "model": model,
             "clusters": [cluster],
             "weights": weights,
             "kv_dtype": None if work.kv_dtype == Workload.kv_dtype else work.kv_dtype,
-            "draft_tokens": min(work.draft_tokens, MOST_DRAFTS) or None,
+            "draft_tokens": min(work.draft_tokens, MAX_DRAFTS) or None,
             "engine": deployment.engine,
             "mem_util": deployment.mem_util,
             "max_seqs": deployment.max_seqs,
@@ -116,16 +116,16 @@ def _cluster(cluster: Cluster) -> tuple[dict[str, str], str]:
     """Return a cluster by its name in the catalog with the figures that were set, else as its plan file has it."""
     figures = {f"{part}.{name}": f"{figure.value!r}" for part, name, figure in figures_set(cluster.spec)}
     settings = [f"{figure}={value}" for figure, value in figures.items()]
-    own = cluster_to_dict(cluster)
-    text = json.dumps(own, separators=(",", ":"))
+    data = cluster_to_dict(cluster)
+    text = json.dumps(data, separators=(",", ":"))
     try:
-        found = overrides([cluster_of(Source(name=cluster.name))], settings)[0]
-        same = _values(cluster_to_dict(found)) == _values(own)
+        rebuilt = overrides([cluster_of(Source(name=cluster.name))], settings)[0]
+        same = _values(cluster_to_dict(rebuilt)) == _values(data)
     except RackplanError:
         same = False
     if same:
         return {"name": cluster.name}, "; ".join(settings)
-    if len(text) > MOST_TEXT:
+    if len(text) > MAX_TEXT:
         return {"name": cluster.name}, ""  # which the page refuses beside its field
     return {"name": f"{cluster.name}.json", "text": text}, ""
 
@@ -135,7 +135,7 @@ def _values(data: Any) -> Any:
     if isinstance(data, dict):
         figure = {"value", "unit", "kind", "source"} <= data.keys()
         return data["value"] if figure else {key: _values(value) for key, value in data.items()}
-    return [_values(one) for one in data] if isinstance(data, list) else data
+    return [_values(item) for item in data] if isinstance(data, list) else data
 
 
 @dataclass(frozen=True)
@@ -156,10 +156,10 @@ class Opened:
         if path is None:
             return cls()
         if path.is_dir() and not (path / PLAN_FILE).is_file():
-            found = sorted(path.glob(f"*/{PLAN_FILE}"))[:MOST_PLANS]
-            if not found:
+            paths = sorted(path.glob(f"*/{PLAN_FILE}"))[:MAX_PLANS]
+            if not paths:
                 raise InputError(f"{path}: neither this folder nor its subfolders contain a {PLAN_FILE}.")
-            return cls(tuple(OpenPlan.of(one) for one in found))
+            return cls(tuple(OpenPlan.of(plan_path) for plan_path in paths))
         return cls((OpenPlan.of(path / PLAN_FILE if path.is_dir() else path),))
 
     @cached_property
@@ -184,7 +184,7 @@ class Opened:
 
 def _fields() -> list[dict[str, Any]]:
     """Return the fields of the form, as :class:`Question` describes them."""
-    found = []
+    fields = []
     for name, field in Question.model_fields.items():
         if field.title:
             example = "".join(field.examples or ())
@@ -195,5 +195,5 @@ def _fields() -> list[dict[str, Any]]:
             if choices and field.default is None:
                 choices.insert(0, [None, example])
             shown = {"title": field.title, "hint": "" if choices else field.description, "example": example}
-            found.append({"name": name, **shown, "choices": choices or None})
-    return found
+            fields.append({"name": name, **shown, "choices": choices or None})
+    return fields

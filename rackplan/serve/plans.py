@@ -49,12 +49,12 @@ class Shown:
     plan: PlanText | None = None
 
 
-def place(wanted: PlaceOrder, line: Line) -> Shown:
+def place(request: PlaceOrder, line: Line) -> Shown:
     """Plan one cluster."""
-    question, order = wanted.asked, wanted.order
+    question, order = request.asked, request.order
     line.send({"stage": "reading model and cluster"})
     side = deployed(question)[0][order.cluster]
-    made = library.plan(
+    plan = library.plan(
         side.model,
         side.cluster,
         loads=order.loads if side.model.moe is not None else None,
@@ -66,16 +66,20 @@ def place(wanted: PlaceOrder, line: Line) -> Shown:
         **question.served,
         **order.given(question),
     )
-    return _shown(made, plan_doc(made), plan_command(question, side, order))
+    return _shown(plan, plan_doc(plan), plan_command(question, side, order))
 
 
-def lose(before: PlanText, lost: tuple[str, ...], line: Line) -> Shown:
+def lose(plan_text: PlanText, lost: tuple[str, ...], line: Line) -> Shown:
     """Re-plan a plan without the lost parts."""
-    plan, parts = before.read(), list(dict.fromkeys(lost))
-    found = library.replan(plan, lost=parts, on_progress=_telling(line), cancel=line.cancelled)
+    plan, parts = plan_text.read(), list(dict.fromkeys(lost))
+    replanned = library.replan(plan, lost=parts, on_progress=_telling(line), cancel=line.cancelled)
     command = " ".join(["rackplan replan PLAN", *(f"--lost {part}" for part in parts)])
-    loss: dict[str, Any] = {"lost": parts, "lost_gpus": found.lost_gpus, "lost_copies": found.lost_copies}
-    return _shown(found.plan, replan_doc(found), command, **loss, before=page_data(plan_doc(plan)))
+    loss: dict[str, Any] = {
+        "lost": parts,
+        "lost_gpus": replanned.lost_gpus,
+        "lost_copies": replanned.lost_copies,
+    }
+    return _shown(replanned.plan, replan_doc(replanned), command, **loss, before=page_data(plan_doc(plan)))
 
 
 def open_plan(opened: PlanText, line: Line) -> Shown:
@@ -85,12 +89,12 @@ def open_plan(opened: PlanText, line: Line) -> Shown:
     return _shown(plan, plan_doc(plan), opened.command, opened)
 
 
-def plan_report(made: PlanText, line: Line) -> Shown:
+def plan_report(plan_text: PlanText, line: Line) -> Shown:
     """Write the report of a plan."""
     line.send({"stage": "writing the report"})
-    plan = made.read()
+    plan = plan_text.read()
     model, cluster = plan.deployment.model.name, plan.deployment.cluster.name
-    return Shown({"name": f"{model}-{cluster}-plan.html", "page": page_of(plan, made.command)})
+    return Shown({"name": f"{model}-{cluster}-plan.html", "page": page_of(plan, plan_text.command)})
 
 
 def report(question: Question, line: Line) -> Shown:
@@ -111,13 +115,13 @@ def report(question: Question, line: Line) -> Shown:
         if side.reason:
             raise InfeasibleError(side.reason)
         request = sweep_request(question, side.deployment)
-        found = side.found or within_limit(side.shown[0].sweep, request)
+        result = side.pools or within_limit(side.shown[0].sweep, request)
         name = f"{model.name}-{side.deployment.cluster.name}-sweep.html"
-        return Shown({"name": name, "page": page_of(found, command)})
-    wanted = None if question.tpot_ms is None else NO_LIMIT if tpot_s is None else [1 / tpot_s]
-    given = {name: value for name, value in question.given.items() if name != "tpot_ms"}
-    asked = make(CompareRequest, [side.cluster for side in sides], model, tok_s_user=wanted, **given)
-    compared = answers.compared(sides, asked)
+        return Shown({"name": name, "page": page_of(result, command)})
+    speeds = None if question.tpot_ms is None else NO_LIMIT if tpot_s is None else [1 / tpot_s]
+    options = {name: value for name, value in question.given.items() if name != "tpot_ms"}
+    comparison = make(CompareRequest, [side.cluster for side in sides], model, tok_s_user=speeds, **options)
+    compared = answers.compared(sides, comparison)
     return Shown({"name": f"{model.name}-compared.html", "page": page_of(compared, command)})
 
 
@@ -125,16 +129,16 @@ def _telling(line: Line) -> Callable[[Progress], None]:
     """Return a function that reports search progress to the page, with incumbent and bound if known."""
 
     def tell(progress: Progress) -> None:
-        told: dict[str, Any] = {"stage": progress.stage, "elapsed_s": round(progress.elapsed_s, 2)}
+        message: dict[str, Any] = {"stage": progress.stage, "elapsed_s": round(progress.elapsed_s, 2)}
         if progress.objective > 0:  # not a number before the first incumbent
-            told |= {"done": progress.done, "total": progress.total}
-            told |= {"objective": progress.objective, "bound": progress.bound}
-        line.send(told)
+            message |= {"done": progress.done, "total": progress.total}
+            message |= {"objective": progress.objective, "bound": progress.bound}
+        line.send(message)
 
     return tell
 
 
-def _shown(plan: Plan, doc: Doc, command: str, made: PlanText | None = None, **more: Any) -> Shown:
+def _shown(plan: Plan, doc: Doc, command: str, plan_text: PlanText | None = None, **extra: Any) -> Shown:
     """Return what the page shows of a plan: its document, the drawing, and the command that makes it."""
-    made = made or PlanText(plan_to_json(plan_to_dict(plan, command=command)), command)
-    return Shown(page_data(doc, *DETAILS) | {"svg": svg(plan) or "", "command": command} | more, made)
+    plan_text = plan_text or PlanText(plan_to_json(plan_to_dict(plan, command=command)), command)
+    return Shown(page_data(doc, *DETAILS) | {"svg": svg(plan) or "", "command": command} | extra, plan_text)

@@ -20,11 +20,11 @@ from rackplan.report.shared import accuracy_sentence
 from rackplan.report.text import thinned
 from rackplan.serve.commands import explore_command
 from rackplan.serve.pricing import model_of
-from rackplan.serve.question import MOST_DRAFTS, Question
+from rackplan.serve.question import MAX_DRAFTS, Question
 from rackplan.serve.ways import Side, Way, explored
 from topology.base.errors import MissingFigureError
 
-MOST_POINTS = 240
+MAX_POINTS = 240
 """Maximum points of a frontier that are sent; more would overlap on a screen."""
 
 
@@ -40,12 +40,12 @@ def plot(question: Question) -> dict[str, Any]:
         If something asked cannot be used: what, by field.
     """
     sides, notes = explored(question)
-    first = sides[0].deployment
-    tpot_s, model = question.tpot_s, first.model
-    measured, others = _measured(question, sides)
+    deployment = sides[0].deployment
+    tpot_s, model = question.tpot_s, deployment.model
+    measured, settings = _measured(question, sides)
     recipes = recipe_lines(*(side.deployment for side in sides))
-    said = [model.beyond(first.workload.context), *model.notes, *recipes]
-    said += [f"{width}: {_ONLY_HERE}" for width in _widths(question)]
+    remarks = [model.beyond(deployment.workload.context), *model.notes, *recipes]
+    remarks += [f"{width}: {_ONLY_HERE}" for width in _widths(question)]
     return {
         "model": model.name,
         "title": f"{model.name}, {_lengths(question)}",
@@ -54,12 +54,12 @@ def plot(question: Question) -> dict[str, Any]:
             for side, colour in zip(sides, series(len(sides)), strict=True)
         ],
         "measured": measured,
-        "others": others,
+        "others": settings,
         "tpot_ms": None if tpot_s is None else tpot_s * 1e3,
         "usual_tpot": question.tpot_ms is None,
         "osl": question.osl if question.whole else None,
         "notes": notes,
-        "said": [note for note in said if note],
+        "said": [note for note in remarks if note],
         "command": explore_command(question, [side.deployment for side in sides]),
     }
 
@@ -72,20 +72,20 @@ _ONLY_HERE = "applies to the decode pool, or to one pool; the command prices all
 def _measured(question: Question, sides: Sequence[Side]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return measured runs at the current settings, and other settings that have measured runs."""
     dots: dict[str, dict[str, Any]] = {}
-    others: dict[str, dict[str, Any]] = {}
+    settings: dict[str, dict[str, Any]] = {}
     for place, side in enumerate(sides):
         work, model = side.deployment.workload, side.deployment.model
         for run in measured_points(side.deployment):
-            if run.drafts > MOST_DRAFTS or not run.isl or run.id in dots:
+            if run.drafts > MAX_DRAFTS or not run.isl or run.id in dots:
                 continue  # the page cannot ask for it, or has it
             way = next(way for way, phase in PHASES.items() if run.phase == phase)
-            asked = {"serving": way, "isl": run.isl, "osl": max(1, run.osl), "weights": run.weights or None}
-            asked["draft_tokens"] = run.drafts
-            whole = way != "decode"
+            fields = {"serving": way, "isl": run.isl, "osl": max(1, run.osl), "weights": run.weights or None}
+            fields["draft_tokens"] = run.drafts
+            both_phases = way != "decode"
             alike = (
-                question.serving in (way, "better" if whole else way)
-                and (not whole or (run.isl, run.osl) == (question.isl, question.osl))
-                and (whole or run.isl + run.osl // 2 == question.context)
+                question.serving in (way, "better" if both_phases else way)
+                and (not both_phases or (run.isl, run.osl) == (question.isl, question.osl))
+                and (both_phases or run.isl + run.osl // 2 == question.context)
                 and run.drafts == work.draft_tokens
                 and model_of(question.model, run.weights or None).precision == model.precision
             )
@@ -96,23 +96,23 @@ def _measured(question: Question, sides: Sequence[Side]) -> tuple[list[dict[str,
                     "gpu": _short(run.tok_s_per_gpu),
                     "words": run.words,
                     "source": run.source,
-                    "asked": asked,
+                    "asked": fields,
                 }
             else:
                 drafts = f", {run.drafts} drafted" if run.drafts else ""
                 words = f"{way}, {run.isl:,} + {run.osl:,}, {run.weights or 'checkpoint'}{drafts}"
-                other = {"words": words, "runs": 0, "asked": asked}
-                others.setdefault(words, other)["runs"] += 1
-    return list(dots.values()), [others[words] for words in sorted(others)]
+                setting = {"words": words, "runs": 0, "asked": fields}
+                settings.setdefault(words, setting)["runs"] += 1
+    return list(dots.values()), [settings[words] for words in sorted(settings)]
 
 
 def _lengths(question: Question) -> str:
     isl, osl = f"{question.isl:,}", f"{question.osl:,}"
-    what = f"decode only at {question.context:,} tokens of context ({isl} + half of {osl})"
+    text = f"decode only at {question.context:,} tokens of context ({isl} + half of {osl})"
     if question.whole:
         way = "one pool or two" if question.serving == "better" else question.serving
-        what = f"whole requests of {isl} + {osl} tokens, {way}"
-    return ", ".join([what, *_widths(question)])
+        text = f"whole requests of {isl} + {osl} tokens, {way}"
+    return ", ".join([text, *_widths(question)])
 
 
 def _widths(question: Question) -> list[str]:
@@ -128,7 +128,7 @@ def _side_data(side: Side, tpot_s: float | None, *, alone: bool) -> dict[str, An
         "name": cluster.name,
         "gpus": len(cluster.gpus),
         "bill": _bill(deployment),
-        "left_out": [one for one in deployment.bill.missing if not one.startswith(lacks)],
+        "left_out": [entry for entry in deployment.bill.missing if not entry.startswith(lacks)],
         "doubt": cluster_doubts(cluster),
         "set": set_words(cluster),
         "reason": side.reason,
@@ -138,21 +138,21 @@ def _side_data(side: Side, tpot_s: float | None, *, alone: bool) -> dict[str, An
     best = None if tpot_s is None else side.best(1 / tpot_s)
     errors = errors_in(deployment) if best is None else errors_in(deployment, near=best[0].near(best[1]))
     error = widest(errors)
-    lines: dict[str, Rows] = {"frontier": thinned(_frontier(side.shown), MOST_POINTS, even=True)}
+    lines: dict[str, Rows] = {"frontier": thinned(_frontier(side.shown), MAX_POINTS, even=True)}
     if best is not None:
         lines["best"] = [best]
     rivals: dict[str, Rows] = {}
-    for way in side.ways.values() if side.found is not None else ():
+    for way in side.ways.values() if side.pools is not None else ():
         at = way.best(0.0 if tpot_s is None else 1 / tpot_s)
         lines |= {} if at is None else {f"best of {way.name}": [(way, at)]}
         if alone and side.drawn != (way.name,):
-            rivals[way.name] = [(way, row) for row in thinned(way.frontier.tolist(), MOST_POINTS, even=True)]
+            rivals[way.name] = [(way, row) for row in thinned(way.frontier.tolist(), MAX_POINTS, even=True)]
     points, layouts, bounds = _columns(lines | rivals)
-    if side.found is not None:
+    if side.pools is not None:
         at_limit = [{"name": name, "points": points.get(f"best of {name}")} for name in side.ways]
-        able = (one for one in at_limit if one["points"])
-        data["ways"] = sorted(able, key=lambda one: -one["points"]["gpu"][0])
-        serving = side.found.serving
+        able = (entry for entry in at_limit if entry["points"])
+        data["ways"] = sorted(able, key=lambda entry: -entry["points"]["gpu"][0])
+        serving = side.pools.serving
         data |= {"turns": turns_words(serving.turns()), "refused": serving.refused}
     return data | {
         "configurations": sum(len(way.speeds[0]) for way in side.shown),
@@ -206,9 +206,9 @@ def _columns(lines: Mapping[str, Rows]) -> tuple[dict[str, dict[str, list[Any]]]
     layouts: dict[str, int] = {}
     bounds: dict[str, int] = {}
     points: dict[tuple[Way, int], dict[str, Any]] = {}
-    every = dict.fromkeys(point for rows in lines.values() for point in rows)
-    for way in dict.fromkeys(way for way, _ in every):
-        rows = [row for one, row in every if one is way]
+    shown = dict.fromkeys(point for rows in lines.values() for point in rows)
+    for way in dict.fromkeys(way for way, _ in shown):
+        rows = [row for owner, row in shown if owner is way]
         sweep = way.sweep.rows(way.in_sweep(np.array(rows)))  # what binds is found of these alone, and once
         for at, row in enumerate(rows):
             match = None if way.matches is None else way.matches.row(row)
@@ -221,11 +221,11 @@ def _columns(lines: Mapping[str, Rows]) -> tuple[dict[str, dict[str, list[Any]]]
                 "layout": layouts.setdefault(way.label(row), len(layouts)),
                 "bound": bounds.setdefault(sweep.bound(at), len(bounds)),
             }
-    found = {
+    columns = {
         line: {name: [points[point][name] for point in rows] for name in points[rows[0]]}
         for line, rows in lines.items()
     }
-    return found, list(layouts), list(bounds)
+    return columns, list(layouts), list(bounds)
 
 
 def _short(value: Any) -> float:

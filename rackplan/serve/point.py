@@ -31,7 +31,7 @@ NOT_PLANNED = (
 BALANCED = "Experts are assumed perfectly balanced; place them to see the effect of uneven loads."
 
 
-def point_data(asked: AskedPoint) -> dict[str, Any]:
+def point_data(request: AskedPoint) -> dict[str, Any]:
     """Return the data that the page shows for a point: the nearest batch of its layout at the current settings.
 
     Raises
@@ -39,14 +39,14 @@ def point_data(asked: AskedPoint) -> dict[str, Any]:
     FieldError
         If an input cannot be used, or nothing fits.
     """
-    side, point = explored(asked.asked)[0][asked.point.cluster], asked.point
+    side, point = explored(request.asked)[0][request.point.cluster], request.point
     if side.reason:
         raise FieldError({f"clusters.{point.cluster}": side.reason})
-    found = _found(side, point)
+    configuration = _nearest(side, point)
     name = side.deployment.cluster.name
-    if found is None:
+    if configuration is None:
         return {"gone": f"{point.layout} does not fit {name} with the current settings."}
-    way, row = found
+    way, row = configuration
     at = int(way.in_sweep(row))
     data = {
         "cluster": name,
@@ -54,12 +54,12 @@ def point_data(asked: AskedPoint) -> dict[str, Any]:
         "batch": float(way.sweep.batch[at]),
         "moved": bool(abs(way.sweep.batch[at] / point.batch - 1) > 1e-4),
     }
-    pictures, note, order = _inside(asked, way, at)
+    pictures, note, order = _inside(request, way, at)
     doc = Doc(POINT, way.label(row), [], [_figures(side, way, row), *pictures, Note(note)])
     return data | order | page_data(doc)
 
 
-def _found(side: Side, point: Point) -> tuple[Way, int] | None:
+def _nearest(side: Side, point: Point) -> tuple[Way, int] | None:
     """Return the configuration of that layout with the nearest batch; None if there is none."""
     for way in side.ways.values():
         batch = way.sweep.batch[way.in_sweep(np.arange(len(way.speeds[0])))]
@@ -79,29 +79,29 @@ POINT = Shape("point", "A configuration of a sweep.", (FIGURES,))
 
 
 def _figures(side: Side, way: Way, row: int) -> Record:
-    if way.matches is None or side.found is None:
-        (found,) = configuration_rows(way.sweep, [row])
+    if way.matches is None or side.pools is None:
+        (cells,) = configuration_rows(way.sweep, [row])
     else:
-        (found,) = match_rows(side.found, [way.matches.row(row)])
-    band = band_row(found["tok_s_per_gpu"], errors_in(side.deployment, near=way.near(row)))
-    return FIGURES(FIGURES.row(None, **found, **band))
+        (cells,) = match_rows(side.pools, [way.matches.row(row)])
+    band = band_row(cells["tok_s_per_gpu"], errors_in(side.deployment, near=way.near(row)))
+    return FIGURES(FIGURES.row(None, **cells, **band))
 
 
-def _inside(asked: AskedPoint, way: Way, at: int) -> tuple[list[Picture], str, dict[str, Any]]:
+def _inside(request: AskedPoint, way: Way, at: int) -> tuple[list[Picture], str, dict[str, Any]]:
     """Return the pictures of a configuration, what is to be known of it, and the order to plan it."""
-    sweep, whole = way.sweep, way.matches is not None
+    sweep, pooled = way.sweep, way.matches is not None
     fit = fitted_row(sweep, at)
     if fit is None:
         return [_terms(sweep, at)], NOT_PLANNED, {}
     score = fit.scorer.at(fit.batch)
     # the experts of pools are not counted as balanced, so theirs is the step of the sweep
-    step = _terms(sweep, at) if whole else waterfall(score)
+    step = _terms(sweep, at) if pooled else waterfall(score)
     experts = sweep.deployment.model.moe is not None
     pictures = [step, memory_picture(sweep.deployment, fit.layout, score)]
-    if whole:
+    if pooled:
         return pictures, "", {"experts": experts}
     order = PlanOrder(
-        cluster=asked.point.cluster,
+        cluster=request.point.cluster,
         ep=fit.layout.ep if experts else None,
         tp=fit.layout.tp,
         stages=fit.layout.stages,
@@ -110,18 +110,18 @@ def _inside(asked: AskedPoint, way: Way, at: int) -> tuple[list[Picture], str, d
     data = {
         "experts": experts,
         "order": order.model_dump(exclude={"loads", "seconds"}),
-        "command": plan_command(asked.asked, sweep.deployment, order),
+        "command": plan_command(request.asked, sweep.deployment, order),
     }
     return pictures, BALANCED if experts else "", data
 
 
-def drawing(asked: AskedPoint) -> dict[str, Any]:
+def drawing(request: AskedPoint) -> dict[str, Any]:
     """Return the cluster of a point as SVG, with the replica and the stage that each GPU belongs to."""
-    side = explored(asked.asked)[0][asked.point.cluster]
+    side = explored(request.asked)[0][request.point.cluster]
     cluster, fit = side.deployment.cluster, None
-    found = _found(side, asked.point)
-    if found is not None and found[0].name != TWO_POOLS:
-        way, row = found
+    configuration = _nearest(side, request.point)
+    if configuration is not None and configuration[0].name != TWO_POOLS:
+        way, row = configuration
         fit = fitted_row(way.sweep, int(way.in_sweep(row)))
     overlay = None if fit is None else layout_overlay(fit.layout, len(cluster.gpus))
     return {"svg": cluster_svg(cluster, overlay)}

@@ -22,7 +22,7 @@ from rackplan.requests import flag_of
 from rackplan.serve.question import FieldError
 from topology.base.errors import RackplanError, one_line, spelling
 
-MOST_WAITING = 16
+MAX_WAITING = 16
 ANSWER_S, JOB_S = 120, 900
 """Seconds that an answer and a job may compute."""
 PROMPT_S = 3.0
@@ -55,10 +55,10 @@ class Worker:
 
     def __init__(self) -> None:
         self.ready = asyncio.Event()
-        self.pipe, theirs = _START.Pipe()
-        self.process = _START.Process(target=work, args=(theirs,), daemon=True)
+        self.pipe, child_end = _START.Pipe()
+        self.process = _START.Process(target=work, args=(child_end,), daemon=True)
         self.process.start()
-        theirs.close()
+        child_end.close()
 
     def send(self, message: object) -> None:
         """Send a message; if the process has ended, :meth:`receive` reports it."""
@@ -68,10 +68,10 @@ class Worker:
     def receive(self) -> tuple[str, Any]:
         """Return the next message of the process."""
         try:
-            found: tuple[str, Any] = self.pipe.recv()
+            message: tuple[str, Any] = self.pipe.recv()
         except (EOFError, OSError):
             return "ended", {"request": "the computation stopped; out of memory?"}
-        return found
+        return message
 
 
 class LateError(Exception):
@@ -79,11 +79,11 @@ class LateError(Exception):
 
 
 class Call:
-    """The computation of ``what``; functions that are ``told`` receive a line for progress and cancellation."""
+    """The computation of ``name``; functions that ``reports`` receive a line for progress and cancellation."""
 
-    def __init__(self, what: str, function: Callable[..., Any], *args: Any, told: bool = False) -> None:
-        self.what, self.told, self.most_s = what, told, JOB_S if told else ANSWER_S
-        self.message = (function, args, told)
+    def __init__(self, name: str, function: Callable[..., Any], *args: Any, reports: bool = False) -> None:
+        self.name, self.reports, self.max_s = name, reports, JOB_S if reports else ANSWER_S
+        self.message = (function, args, reports)
         self.progress: dict[str, Any] = {"stage": "queued"}
         self.worker: Worker | None = None
 
@@ -96,13 +96,13 @@ class Call:
 class Pool:
     """Pool of processes that reuses the last one, since it has cached results.
 
-    While ``most`` calls compute, another that is not told has a place for short ones. After :data:`PROMPT_S` it moves
+    While ``calls`` compute, another that does not report has a place for short ones. After :data:`PROMPT_S` it moves
     to one of theirs; where none is free it is ended, and begins again when there is.
     """
 
-    def __init__(self, most: int = 2) -> None:
-        self._idle = [Worker() for _ in range(most + 1)]
-        self._short, self._long = asyncio.Semaphore(), asyncio.Semaphore(most)
+    def __init__(self, calls: int = 2) -> None:
+        self._idle = [Worker() for _ in range(calls + 1)]
+        self._short, self._long = asyncio.Semaphore(), asyncio.Semaphore(calls)
         self._waiting = 0
 
     async def run(self, call: Call) -> Any:
@@ -113,13 +113,13 @@ class Pool:
         FieldError
             What is wrong, that too many wait, or that the call took longer than it may.
         """
-        if self._long.locked() and not call.told:
+        if self._long.locked() and not call.reports:
             with suppress(LateError):
                 return await self._run(call, self._short)
         return await self._run(call, self._long)
 
     async def _run(self, call: Call, lane: asyncio.Semaphore) -> Any:
-        if self._waiting >= MOST_WAITING:
+        if self._waiting >= MAX_WAITING:
             raise FieldError({"request": "too many requests are waiting; try again."}, status=429)
         self._waiting += 1
         try:
@@ -136,10 +136,10 @@ class Pool:
                 await self._long.acquire()
                 lane.release()
                 lane = self._long
-            kind, found = await asyncio.wait_for(answer, call.most_s)
+            kind, found = await asyncio.wait_for(answer, call.max_s)
         except TimeoutError:
             found = {
-                "request": f"{call.what} was cut off after {call.most_s} s of computing; choose fewer or smaller "
+                "request": f"{call.name} was cut off after {call.max_s} s of computing; choose fewer or smaller "
                 "clusters or a model of fewer layers, or use the command line, which has no such limit."
             }
         finally:
@@ -192,10 +192,10 @@ def work(pipe: Connection) -> None:
 
 
 def _outcome(
-    pipe: Connection, function: Callable[..., Any], args: tuple[Any, ...], told: bool
+    pipe: Connection, function: Callable[..., Any], args: tuple[Any, ...], reports: bool
 ) -> tuple[str, Any]:
     try:
-        return "done", function(*args, Line(pipe)) if told else function(*args)
+        return "done", function(*args, Line(pipe)) if reports else function(*args)
     except FieldError as error:
         return "wrong", error.fields
     except RackplanError as error:

@@ -17,7 +17,7 @@ from cost.validation.read import measurements_of
 from cost.validation.runs import with_own_runs
 from rackplan import library
 from rackplan.inputs import compared_clusters
-from rackplan.serve.question import MOST_GPUS, SLIDERS, FieldError, Question, Source
+from rackplan.serve.question import MAX_GPUS, SLIDERS, FieldError, Question, Source
 from topology import cluster_from_dict
 from topology.base.errors import InputError, RackplanError, called
 from topology.base.reading import parse_json, parse_yaml
@@ -29,7 +29,7 @@ from topology.files.cluster_data import spec_from_dict
 from topology.files.cluster_file import read_cluster
 from topology.files.resolve import cluster_called, resolve_cluster
 
-_MOST_DIGITS = 9
+_MAX_DIGITS = 9
 _FIELDS = {"context": "isl", "accept_length": "draft_tokens"}
 """Fields of the page by inputs of other names."""
 
@@ -48,18 +48,18 @@ def deployed(question: Question) -> tuple[list[Deployment], Mapping[str, str]]:
     FieldError
         If something asked cannot be used: what, by field.
     """
-    wrong: dict[str, str] = {}
+    problems: dict[str, str] = {}
     try:
         model = model_of(question.model, question.weights)
     except RackplanError as error:
         instead = " You can drop its config.json here." if error.hint else ""
-        wrong[_field(error, "model")] = f"{error.text(called, hint=False)}{instead}"
+        problems[_field(error, "model")] = f"{error.text(called, hint=False)}{instead}"
     try:
         clusters, notes = _scaled(question)
     except FieldError as error:
-        wrong |= error.fields
-    if wrong:
-        raise FieldError(wrong)
+        problems |= error.fields
+    if problems:
+        raise FieldError(problems)
     return [_deployment(question, model, cluster) for cluster in clusters], notes
 
 
@@ -79,8 +79,8 @@ def model_of(source: Source, weights: str | None) -> Model:
         raise InputError(f"{source.name}: a config.json must be one JSON object.")
     known = config.get("rackplan")
     known = known if isinstance(known, dict) else {}
-    kept = {name: known[name] for name in ("most_context", "most_context_source") if name in known}
-    config["rackplan"] = {**kept, "source": source.name}
+    limits = {name: known[name] for name in ("most_context", "most_context_source") if name in known}
+    config["rackplan"] = {**limits, "source": source.name}
     return model_from_config(config, name=source.label, weights=weights)
 
 
@@ -105,16 +105,16 @@ def _sides(
     sources: tuple[Source, ...], gpus: int | None, settings: tuple[tuple[str, str], ...]
 ) -> tuple[Cluster, ...]:
     """Return the clusters at one size; several by name have as many GPUs as the largest unless ``gpus`` are given."""
-    found: list[Cluster] = []
-    wrong: dict[str, str] = {}
+    clusters: list[Cluster] = []
+    problems: dict[str, str] = {}
     for place, source in enumerate(sources):
         try:
-            found.append(cluster_of(source))
+            clusters.append(cluster_of(source))
         except RackplanError as error:
-            wrong[f"clusters.{place}"] = str(error)
-    if wrong:
-        raise FieldError(wrong)
-    named = [side if source.text else side.name for source, side in zip(sources, found, strict=True)]
+            problems[f"clusters.{place}"] = str(error)
+    if problems:
+        raise FieldError(problems)
+    named = [side if source.text else side.name for source, side in zip(sources, clusters, strict=True)]
     try:
         sized = tuple(compared_clusters(named, gpus))
     except RackplanError as error:
@@ -151,28 +151,28 @@ def cluster_of(source: Source) -> Cluster:
     named = cluster_called(name)
     size = named.partition("@")[2]
     if size.isdecimal():
-        _require_size(int(size[:_MOST_DIGITS]))
-    found = resolve_cluster(named)
-    _require_size(len(found.gpus))
-    return found
+        _require_size(int(size[:_MAX_DIGITS]))
+    cluster = resolve_cluster(named)
+    _require_size(len(cluster.gpus))
+    return cluster
 
 
 def _require_size(gpus: int) -> None:
-    if gpus > MOST_GPUS:
+    if gpus > MAX_GPUS:
         raise InputError(
-            f"{gpus:,} GPUs: the page supports at most {MOST_GPUS:,}; use `rackplan sweep` for more."
+            f"{gpus:,} GPUs: the page supports at most {MAX_GPUS:,}; use `rackplan sweep` for more."
         )
 
 
 def _deployment(question: Question, model: Model, cluster: Cluster) -> Deployment:
     served = question.served | {"context": question.context}
     chips = {domain.gpu.name for domain in cluster.spec.domains}
-    here: dict[str, Any] = {
+    money: dict[str, Any] = {
         kind: {name: figure for name, figure in getattr(question, kind) if name in chips}
         for kind in ("prices", "powers")
     }
     try:
-        base = library.make_deployment(model, cluster, **here, **served)
+        base = library.make_deployment(model, cluster, **money, **served)
     except RackplanError as error:
         raise FieldError({_field(error, "request"): str(error)}) from None
     prices = {

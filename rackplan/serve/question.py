@@ -27,13 +27,13 @@ from topology.base.errors import InputError, RackplanError
 from topology.base.reading import shown
 from topology.base.schema import checked, problem
 
-MOST_CLUSTERS = 5
-MOST_GPUS = 4_608
+MAX_CLUSTERS = 5
+MAX_GPUS = 4_608
 """Maximum GPUs of a cluster on the page; larger ones take minutes and are left to the command line."""
-MOST_TEXT = 262_144
+MAX_TEXT = 262_144
 """Maximum characters of a dropped file."""
-MOST_LOST = 256
-MOST_DRAFTS, MOST_FIGURES = 3, 20
+MAX_LOST = 256
+MAX_DRAFTS, MAX_FIGURES = 3, 20
 Serving = Literal["better", "one pool", "two pools", "decode"]
 """Whole requests in the better or a given serving mode, or decode only."""
 SLIDERS: Mapping[str, str] = {
@@ -65,10 +65,10 @@ def _items(value: object) -> object:
 def _settings(value: object, where: str) -> tuple[tuple[str, str], ...]:
     """Read ``gb200.hbm_bytes_per_s=2x, gpu.hbm_bytes=+10%``."""
     parts = [part.partition("=") for part in re.split("[,;]", str(value)) if part.strip()]
-    found = {name.strip(): figure.strip() for name, _, figure in parts}
-    if not isinstance(value, str) or len(found) > MOST_FIGURES or not all(found.values()):
+    figures = {name.strip(): figure.strip() for name, _, figure in parts}
+    if not isinstance(value, str) or len(figures) > MAX_FIGURES or not all(figures.values()):
         raise InputError(f"{where}: {shown(value)} must be figures by part, like gb200.hbm_bytes_per_s=2x.")
-    return tuple(found.items())
+    return tuple(figures.items())
 
 
 def _loads(value: object, where: str) -> object:
@@ -80,13 +80,13 @@ def _loads(value: object, where: str) -> object:
 
 Word = Annotated[str, requests.Word, Field(max_length=60)]
 Tokens = Annotated[requests.Tokens, Field(ge=1, le=10_000_000)]
-Width = Annotated[requests.Count, Field(ge=1, le=MOST_GPUS)] | None
-Place = Annotated[requests.Count, Field(ge=0, lt=MOST_CLUSTERS)]
+Width = Annotated[requests.Count, Field(ge=1, le=MAX_GPUS)] | None
+Place = Annotated[requests.Count, Field(ge=0, lt=MAX_CLUSTERS)]
 Batch = Annotated[requests.Number, Field(ge=1e-6, le=1e9)]
 Factor = Annotated[requests.Number, Field(ge=0.5, le=4), AfterValidator(lambda value: float(f"{value:.4g}"))]
 """The position of a slider."""
 _Figure = Annotated[requests.Number, Field(ge=1e-6, le=1e6)]
-ByGpu = Annotated[tuple[tuple[str, _Figure], ...], BeforeValidator(_items), Field(max_length=MOST_FIGURES)]
+ByGpu = Annotated[tuple[tuple[str, _Figure], ...], BeforeValidator(_items), Field(max_length=MAX_FIGURES)]
 """Prices in USD/h or powers in W; the library checks whether they are plausible."""
 
 
@@ -107,7 +107,7 @@ class Source(Asked):
     """A model or a cluster: a name of the catalog, or a file that was dropped (its label, and its text)."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
-    text: Annotated[str, Field(max_length=MOST_TEXT)] = ""
+    text: Annotated[str, Field(max_length=MAX_TEXT)] = ""
 
     @property
     def label(self) -> str:
@@ -166,7 +166,7 @@ class Question(Asked):
     """
 
     model: Source = Source(name="deepseek-v3")
-    clusters: Annotated[tuple[Source, ...], FailFast(), Field(min_length=1, max_length=MOST_CLUSTERS)] = (
+    clusters: Annotated[tuple[Source, ...], FailFast(), Field(min_length=1, max_length=MAX_CLUSTERS)] = (
         Source(name="gb200-nvl72"),
     )
     gpus: Width = _shared("gpus", requests.CompareRequest)
@@ -178,7 +178,7 @@ class Question(Asked):
     ttft_ms: requests.Milliseconds | None = _shared("ttft_ms")
     weights: Word | None = _shared("weights")
     kv_dtype: Word | None = _shared("kv_dtype")
-    draft_tokens: Annotated[requests.Count, Field(ge=0, le=MOST_DRAFTS)] | None = _shared("draft_tokens")
+    draft_tokens: Annotated[requests.Count, Field(ge=0, le=MAX_DRAFTS)] | None = _shared("draft_tokens")
     engine: Annotated[Word, Field(pattern=r"^[a-z0-9.=-]{0,40}$")] = _shared("engine")
     mem_util: Annotated[float, Field(gt=0, le=1)] | None = _shared("mem_util")
     max_seqs: Annotated[requests.Count, Field(ge=1, le=1_000_000)] | None = _shared("max_seqs")
@@ -240,20 +240,20 @@ class PlanOrder(Asked):
 
     def given(self, question: Question) -> dict[str, Any]:
         """Return library keywords for lengths, limits (none at a batch of its own), widths and batch."""
-        own = {name: getattr(self, name) for name in ("ep", "tp", "stages", "batch")}
-        asked = {name: getattr(question, name, None) for name, width in own.items() if width is None}
+        widths = {name: getattr(self, name) for name in ("ep", "tp", "stages", "batch")}
+        shared = {name: getattr(question, name, None) for name, width in widths.items() if width is None}
         limited = {
             name: value for name, value in question.given.items() if not (self.batch and "_ms" in name)
         }
-        return limited | {name: width for name, width in (own | asked).items() if width is not None}
+        return limited | {name: width for name, width in (widths | shared).items() if width is not None}
 
 
-def _on_a_cluster(whole: Any) -> Any:
+def _on_a_cluster(request: Any) -> Any:
     """Refuse a point or an order of a cluster that is not there."""
-    part = whole.point if isinstance(whole, AskedPoint) else whole.order
-    if part.cluster >= len(whole.asked.clusters):
+    part = request.point if isinstance(request, AskedPoint) else request.order
+    if part.cluster >= len(request.asked.clusters):
         raise problem(f"there is no cluster number {part.cluster}.")
-    return whole
+    return request
 
 
 class AskedPoint(Asked):
@@ -281,7 +281,7 @@ class LoseOrder(Asked):
     lost: Annotated[
         tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:/@-]{1,120}$")], ...],
         FailFast(),
-        Field(min_length=1, max_length=MOST_LOST),
+        Field(min_length=1, max_length=MAX_LOST),
     ]
 
 
@@ -318,12 +318,14 @@ def read(kind: type[_A], data: object) -> _A:
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        wrong: dict[str, str] = {}
-        for one in error.errors(include_url=False):
-            loc = one["loc"][1:] if one["loc"][:1] and one["loc"][0] in _PARTS else one["loc"]
+        problems: dict[str, str] = {}
+        for detail in error.errors(include_url=False):
+            loc = detail["loc"][1:] if detail["loc"][:1] and detail["loc"][0] in _PARTS else detail["loc"]
             name = ".".join(map(str, loc[: 2 if loc and loc[0] in _BY_PLACE else 1]))[:40]
-            wrong.setdefault(name or "request", _SENTENCES.get(one["type"]) or requests.expected(one))
-        raise FieldError(wrong) from None
+            problems.setdefault(
+                name or "request", _SENTENCES.get(detail["type"]) or requests.expected(detail)
+            )
+        raise FieldError(problems) from None
 
 
 _SENTENCES = {

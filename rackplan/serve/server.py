@@ -22,20 +22,20 @@ def listen(port: int) -> socket.socket:
     InputError
         If the port is taken, or not ours to take.
     """
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((HOST, port))
+        listener.bind((HOST, port))
     except OSError as error:
-        found.close()
+        listener.close()
         raise InputError(
             f"--port {port}: {(error.strerror or 'cannot listen').lower()}; give another, or 0 for a free one."
         ) from None
-    found.listen(128)
-    return found
+    listener.listen(128)
+    return listener
 
 
-def serve(opened: Opened, found: socket.socket) -> None:
+def serve(opened: Opened, listener: socket.socket) -> None:
     """Answer until Ctrl-C."""
     config = uvicorn.Config(
         Page(opened).app(),
@@ -50,4 +50,4 @@ def serve(opened: Opened, found: socket.socket) -> None:
         ws="none",
         lifespan="on",
     )
-    uvicorn.Server(config).run(sockets=[found])
+    uvicorn.Server(config).run(sockets=[listener])

@@ -75,19 +75,19 @@ class Way:
 class Side:
     """One priced cluster: its serving modes, the names of those drawn, or why there are none.
 
-    ``found`` is how it serves whole requests; None: decode only.
+    ``pools`` is how it serves whole requests; None: decode only.
     """
 
     deployment: Deployment
     ways: Mapping[str, Way]
     drawn: tuple[str, ...] = ()
-    found: Pools | None = None
+    pools: Pools | None = None
     reason: str = ""
 
     def best(self, target: float) -> tuple[Way, int] | None:
         """Return the drawn configuration with the highest throughput at a speed of ``target`` or more."""
-        found = [(way, row) for way in self.shown if (row := way.best(target)) is not None]
-        return max(found, key=lambda one: float(one[0].speeds[1][one[1]]), default=None)
+        candidates = [(way, row) for way in self.shown if (row := way.best(target)) is not None]
+        return max(candidates, key=lambda pair: float(pair[0].speeds[1][pair[1]]), default=None)
 
     @property
     def shown(self) -> list[Way]:
@@ -125,15 +125,21 @@ def _side(question: Question, deployment: Deployment) -> Side:
         raise
     except RackplanError as error:
         return Side(deployment, {}, reason=str(error))
-    found = pools.serving
-    assert found.both is not None  # noqa: S101 - one cluster serves both phases
-    decode, both = _of_widths(question, found.decode, found.both)
-    found = replace(found, decode=decode, both=both, _known={}) if decode is not found.decode else found
-    sweeps = {ONE_POOL: both, TWO_POOLS: decode}
-    ways = {name: Way(name, sweeps[name], found, one) for name, one in found.ways().items() if len(one)}
+    serving = pools.serving
+    assert serving.both is not None  # noqa: S101 - one cluster serves both phases
+    decode, one_pool = _of_widths(question, serving.decode, serving.both)
+    serving = (
+        replace(serving, decode=decode, both=one_pool, _known={}) if decode is not serving.decode else serving
+    )
+    sweeps = {ONE_POOL: one_pool, TWO_POOLS: decode}
+    ways = {
+        name: Way(name, sweeps[name], serving, matches)
+        for name, matches in serving.ways().items()
+        if len(matches)
+    }
     drawn = tuple(name for name in ways if question.serving in ("better", name))
-    reason = "" if drawn else _why_not(question, found)
-    return Side(deployment, ways, drawn, replace(pools, serving=found), reason)
+    reason = "" if drawn else _why_not(question, serving)
+    return Side(deployment, ways, drawn, replace(pools, serving=serving), reason)
 
 
 def _of_widths(question: Question, *sweeps: Sweep) -> list[Sweep]:
@@ -144,24 +150,26 @@ def _of_widths(question: Question, *sweeps: Sweep) -> list[Sweep]:
     FieldError
         If there are none.
     """
-    found = list(sweeps)
+    fitting = list(sweeps)
     for name in ("tp", "ep"):
         width = getattr(question, name)
         if width is None:
             continue
-        there = sorted({int(one) for sweep in found for one in getattr(sweep, name)})
-        if width not in there:
+        widths = sorted({int(size) for sweep in fitting for size in getattr(sweep, name)})
+        if width not in widths:
             raise FieldError(
-                {name: f"no layout has width {width}; possible widths: {', '.join(map(str, there))}."}
+                {name: f"no layout has width {width}; possible widths: {', '.join(map(str, widths))}."}
             )
-        found = [sweep.rows(np.flatnonzero(getattr(sweep, name) == width)) for sweep in found]
-    return found
+        fitting = [sweep.rows(np.flatnonzero(getattr(sweep, name) == width)) for sweep in fitting]
+    return fitting
 
 
-def _why_not(question: Question, found: Serving) -> str:
+def _why_not(question: Question, serving: Serving) -> str:
     """Return why a cluster cannot serve requests in the requested mode."""
-    if question.serving == TWO_POOLS and found.refused:
-        return found.refused
+    if question.serving == TWO_POOLS and serving.refused:
+        return serving.refused
     way = "no layout" if question.serving == "better" else f"no layout of {question.serving}"
-    limit = "" if found.ttft_s is None else f" meets a time to first token of {found.ttft_s * 1e3:,.0f} ms"
-    return f"{way}{limit or ' fits'}: the fastest takes {found.fastest_ttft_s * 1e3:,.0f} ms."
+    limit = (
+        "" if serving.ttft_s is None else f" meets a time to first token of {serving.ttft_s * 1e3:,.0f} ms"
+    )
+    return f"{way}{limit or ' fits'}: the fastest takes {serving.fastest_ttft_s * 1e3:,.0f} ms."

@@ -15,7 +15,7 @@ import warnings
 from helpers import OWN_CLUSTER, write_plan
 from rackplan.inputs import cluster_of
 from rackplan.requests import CompareRequest, PlanRequest, SweepRequest, options_of
-from rackplan.serve.app import MOST_BODY, STATIC, Page
+from rackplan.serve.app import MAX_BODY_BYTES, STATIC, Page
 from rackplan.serve.opened import Opened
 from topology.base.errors import InputError
 from topology.files.cluster_data import cluster_to_dict
@@ -243,7 +243,7 @@ def test_what_is_wrong_is_said_beside_its_field(client, asked, field):
         (b"[" * 100_000, "application/json", 422),
         (b"{}", "text/plain", 415),
         (b"a=b", "application/x-www-form-urlencoded", 415),
-        (b"x" * (MOST_BODY + 1), "application/json", 413),
+        (b"x" * (MAX_BODY_BYTES + 1), "application/json", 413),
         (b'{"isl": NaN}', "application/json", 422),
         (b'{"isl": 1e999}', "application/json", 422),
         (b'{"\\ud800": 1}', "application/json", 422),

@@ -158,7 +158,7 @@ def test_a_call_ends_with_its_time_and_frees_its_process(monkeypatch):
     monkeypatch.setattr(pool, "ANSWER_S", 0.5)
 
     async def cut():
-        calls = pool.Pool(most=1)
+        calls = pool.Pool(calls=1)
         await calls.run(pool.Call("the plot", abs, -3))
         (busy,) = calls._idle[-1:]
         with pytest.raises(

@@ -16,14 +16,14 @@ from placement.scoring import gpu_load, stage_loads
 from rackplan.report.doc import Picture
 from topology.base.units import plural
 
-MOST_BYTES = 900_000
+MAX_BYTES = 900_000
 """Maximum size of the map's data in base64."""
 LOAD_STEP = 1 / 8192
 """Resolution of loads relative to the layer mean; the largest value is eight times the mean."""
 
 
 def expert_map(plan: Plan, arrived: NDArray[np.int64] | None = None) -> Picture | None:
-    """Return the expert map of a plan; None without experts, or if larger than :data:`MOST_BYTES`.
+    """Return the expert map of a plan; None without experts, or if larger than :data:`MAX_BYTES`.
 
     Columns are the GPUs of the first replica (the others hold the same), rows the layers with experts. The data are
     little-endian arrays in base64: the expert of each slot, a row for each different layer, the load of each GPU over
@@ -42,10 +42,10 @@ def expert_map(plan: Plan, arrived: NDArray[np.int64] | None = None) -> Picture 
     moe = plan.deployment.model.moe_layers
     layers = [layer for stage, _ in parts for layer in moe if layer in stage.layers]
     groups = [_group(plan, *part) for part in parts]
-    if _size(groups) > MOST_BYTES:
+    if _size(groups) > MAX_BYTES:
         for group in groups:
             del group["expert_load"]
-    if _size(groups) > MOST_BYTES:
+    if _size(groups) > MAX_BYTES:
         return None
     data: dict[str, Any] = {
         "layers": _packed(np.array(layers), np.int32),
@@ -113,12 +113,12 @@ def _size(groups: list[dict[str, Any]]) -> int:
 
 def _says(plan: Plan, layers: int, gpus: int) -> str:
     """Return the map in one sentence."""
-    entry = next(one for one in plan.experts if one is not None)
+    entry = next(placed for placed in plan.experts if placed is not None)
     replicas = len(plan.layout.replicas)
-    more = f", the same in {plural(replicas, 'replica')}" if replicas > 1 else ""
+    repeats = f", the same in {plural(replicas, 'replica')}" if replicas > 1 else ""
     copies = entry.slots - entry.experts
     return (
-        f"Map of {plural(layers, 'layer')} x {plural(gpus, 'GPU')}{more}: "
+        f"Map of {plural(layers, 'layer')} x {plural(gpus, 'GPU')}{repeats}: "
         f"{plural(entry.experts, 'expert')} a layer in "
         f"{plural(entry.slots, 'slot')}, {copies} of them further copies"
     )

@@ -14,10 +14,10 @@ from rackplan.report.pictures.experts import expert_map
 from topology.base.units import plural
 
 
-def _most_moved(found: Replanned) -> Plan:
+def _most_moved(replanned: Replanned) -> Plan:
     """Return the plan of those replicas alone that hold the same, and where most copies arrive."""
-    plan = found.moved
-    arrivals = Counter(step.gpu for step in found.steps)
+    plan = replanned.moved
+    arrivals = Counter(step.gpu for step in replanned.steps)
     kinds: dict[int, list[int]] = {}
     for replica in range(len(plan.layout.replicas)):
         kinds.setdefault(plan.first_like(replica), []).append(replica)
@@ -28,32 +28,32 @@ def _most_moved(found: Replanned) -> Plan:
     return replace(plan, layout=replace(plan.layout, replicas=tuple(rows[at])), experts=held, unlike={})
 
 
-def moves_map(found: Replanned) -> Picture | None:
+def moves_map(replanned: Replanned) -> Picture | None:
     """Return the expert map after the re-plan, coloured by arriving copies; None without any.
 
     Columns are the GPUs of the replica where most arrive; copies that arrive in those that hold the same count with
     those of the same place.
     """
-    if not found.moves or found.moved.loads is None:
+    if not replanned.moves or replanned.moved.loads is None:
         return None
-    plan = _most_moved(found)
+    plan = _most_moved(replanned)
     used = {gpu for stages in plan.layout.replicas for stage in stages for gpu in stage.gpus}
     column: dict[int, int] = {}
     row: dict[int, int] = {}
     for s, entry in enumerate(plan.experts):
         if entry is None:
             continue
-        first = len(set(column.values()))
+        start = len(set(column.values()))
         for stages in plan.layout.replicas:
-            column |= {gpu: first + place for place, gpu in enumerate(stages[s].gpus)}
+            column |= {gpu: start + place for place, gpu in enumerate(stages[s].gpus)}
         layers = [x for x in plan.deployment.model.moe_layers if x in plan.layout.replicas[0][s].layers]
         row |= {layer: len(row) + at for at, layer in enumerate(layers)}
     arrived = np.zeros((len(row), len(set(column.values()))), dtype=np.int64)
-    for step in (one for one in found.steps if one.gpu in used):
+    for step in (move for move in replanned.steps if move.gpu in used):
         arrived[row[step.layer], column[step.gpu]] += 1
     picture = expert_map(plan, arrived)
     if picture is None:
         return None
-    many = int((arrived.sum(axis=0) > 0).sum())
-    says = f"Map of the moves: {plural(found.moves, 'move')} to {plural(many, 'GPU')} of a replica"
+    gpus = int((arrived.sum(axis=0) > 0).sum())
+    says = f"Map of the moves: {plural(replanned.moves, 'move')} to {plural(gpus, 'GPU')} of a replica"
     return replace(picture, key="moves", alt=says, title="Where copies arrive")

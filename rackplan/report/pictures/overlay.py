@@ -18,8 +18,8 @@ from topology.base.units import format_quantity, plural
 from topology.cluster import Cluster
 from topology.draw import Overlay
 
-_MOST_LINES, _MOST_LAYERS = 12, 4
-_BALANCED = 0.02  # loads over their mean this close are one colour
+_MAX_LINES, _MAX_LAYERS = 12, 4
+_BALANCED_SPREAD = 0.02  # loads over their mean this close are one colour
 
 
 def plan_overlay(plan: Plan) -> Overlay:
@@ -51,9 +51,9 @@ def plan_overlay(plan: Plan) -> Overlay:
             for place, (gpu, slots) in enumerate(zip(gpus, assignment.slots_per_gpu, strict=True)):
                 labels[gpu] = str(slots)
                 held = assignment.slot_expert[row, assignment.slot_gpu == place]
-                first, *others = sorted(held.tolist()) or [-1]
-                experts[gpu] = " ".join(map(str, ["e" + str(first), *others])) if len(held) else "none"
-                firsts[gpu] = f"e{first}{f'+{len(others)}' if others else ''}" if len(held) else "none"
+                lowest, *further = sorted(held.tolist()) or [-1]
+                experts[gpu] = " ".join(map(str, ["e" + str(lowest), *further])) if len(held) else "none"
+                firsts[gpu] = f"e{lowest}{f'+{len(further)}' if further else ''}" if len(held) else "none"
     alone, layer = layout_overlay(plan.layout, count, plan), _least_balanced(plan, rows)
     if not rows:
         return alone
@@ -75,36 +75,39 @@ def drawn_plan(plan: Plan) -> tuple[Cluster, Overlay]:
     """
     if not plan.beside:
         return plan.deployment.cluster, plan_overlay(plan)
-    whole = plan.deployment.cluster.whole
-    every = [gpu.id for gpu in whole.gpus]
+    fleet = plan.deployment.cluster.whole
+    all_ids = [gpu.id for gpu in fleet.gpus]
     overlays, key = [], []
     for name, pool in zip(named_pools(plan), plan.pools, strict=True):
-        own, cluster = plan_overlay(pool), pool.deployment.cluster
+        overlay, cluster = plan_overlay(pool), pool.deployment.cluster
         letter = "".join([name[0].upper(), *name.split()[1:]])
-        tags = [f"{letter}{tag}" for tag in own.tags] or [letter] * len(cluster.gpus)
+        tags = [f"{letter}{tag}" for tag in overlay.tags] or [letter] * len(cluster.gpus)
         ids = [gpu.id for gpu in cluster.gpus]
-        overlays.append(replace(own, tags=tags).over(ids, every))
+        overlays.append(replace(overlay, tags=tags).over(ids, all_ids))
         short = pool.layout.short(moe=pool.deployment.model.moe is not None)
-        what = f"{name}, {pool.deployment.model.name}, {short}, {plural(pool.layout.gpus_used, 'GPU')}"
-        key.append(f"{letter}: {what}")
-    if any("R" in tag or "S" in tag for own in overlays for tag in own.tags):
+        pool_words = f"{name}, {pool.deployment.model.name}, {short}, {plural(pool.layout.gpus_used, 'GPU')}"
+        key.append(f"{letter}: {pool_words}")
+    if any("R" in tag or "S" in tag for overlay in overlays for tag in overlay.tags):
         key.append("R and S in a tag: replica and stage of the pool")
     # a pool of a dense model has no experts to show
-    with_loads = [own for own in overlays if own.values is not None]
-    lead, depth = (with_loads or overlays)[0], min(len(own.texts) for own in with_loads or overlays)
+    with_loads = [overlay for overlay in overlays if overlay.values is not None]
+    lead, depth = (with_loads or overlays)[0], min(len(overlay.texts) for overlay in with_loads or overlays)
     texts = [
-        ["".join(parts) for parts in zip(*(own.texts[at] for own in with_loads or overlays), strict=True)]
+        [
+            "".join(parts)
+            for parts in zip(*(overlay.texts[at] for overlay in with_loads or overlays), strict=True)
+        ]
         for at in range(depth)
     ]
-    loads = [own.values for own in with_loads if own.values is not None]
-    return whole, replace(
+    loads = [overlay.values for overlay in with_loads if overlay.values is not None]
+    return fleet, replace(
         lead,
         values=np.sum(loads, axis=0).tolist() if loads else None,
         labels=texts[0],
         details=texts[1:],
         cells=[text.partition(", of layer")[0].partition(" of layer")[0] for text in lead.cells[:depth]],
-        tags=["".join(tags) for tags in zip(*(own.tags for own in overlays), strict=True)],
-        key=key[:_MOST_LINES] + ["..."] * (len(key) > _MOST_LINES),
+        tags=["".join(tags) for tags in zip(*(overlay.tags for overlay in overlays), strict=True)],
+        key=key[:_MAX_LINES] + ["..."] * (len(key) > _MAX_LINES),
     )
 
 
@@ -132,8 +135,8 @@ def _range(values: NDArray[np.float64]) -> str:
     used = values[values > 0]
     if not len(used):
         return ""
-    least, most = float(used.min()), float(used.max())
-    return f", {least:.3g} to {most:.3g}{': balanced' if most - least < _BALANCED else ''}"
+    lowest, highest = float(used.min()), float(used.max())
+    return f", {lowest:.3g} to {highest:.3g}{': balanced' if highest - lowest < _BALANCED_SPREAD else ''}"
 
 
 def _least_balanced(plan: Plan, rows: Mapping[int, int]) -> str:
@@ -142,8 +145,8 @@ def _least_balanced(plan: Plan, rows: Mapping[int, int]) -> str:
     named = [str([i for i in moe if i in stages[s].layers][row]) for s, row in rows.items()]
     if len(named) <= 1:
         return f"layer {''.join(named)}, the least balanced of {len(moe)} MoE layers"
-    more = ", ..." if len(named) > _MOST_LAYERS else ""
-    return f"the least balanced layer of each stage: {', '.join(named[:_MOST_LAYERS])}{more}"
+    ellipsis = ", ..." if len(named) > _MAX_LAYERS else ""
+    return f"the least balanced layer of each stage: {', '.join(named[:_MAX_LAYERS])}{ellipsis}"
 
 
 def _tag(layout: Layout, replica: int, stage: int) -> str:
@@ -165,10 +168,10 @@ def _key(layout: Layout, plan: Plan | None = None) -> list[str]:
     if lines and plan is not None:
         lines = stage_lines(plan.deployment, layout, plan.deployment.workload.batch)
     if len(replicas) > 1:
-        whole = f": {layer_words(stages[0])}" if layout.stages == 1 else ""
-        lines.insert(0, f"R0 to R{len(replicas) - 1}: replicas, each a copy of the model{whole}")
-    if len(lines) > _MOST_LINES:
-        lines = [*lines[: _MOST_LINES - 2], f"... {len(lines) - _MOST_LINES + 1} more", lines[-1]]
+        layers = f": {layer_words(stages[0])}" if layout.stages == 1 else ""
+        lines.insert(0, f"R0 to R{len(replicas) - 1}: replicas, each a copy of the model{layers}")
+    if len(lines) > _MAX_LINES:
+        lines = [*lines[: _MAX_LINES - 2], f"... {len(lines) - _MAX_LINES + 1} more", lines[-1]]
     if layout.stages > 1 and plan is not None:
         seconds = plan.score.terms_s.get(BUBBLE.name, 0.0)
         share = f"{seconds / plan.score.step_s:.1%}"

@@ -67,14 +67,15 @@ def _failures(plan: Plan) -> Iterator[Chart]:
         return
     rows = [
         (rank, rate, unit, name)
-        for unit, (left, names) in rates.items()
-        for rank, (rate, name) in enumerate(sorted(zip(left, names, strict=True)), 1)
+        for unit, (remaining, names) in rates.items()
+        for rank, (rate, name) in enumerate(sorted(zip(remaining, names, strict=True)), 1)
     ]
-    whole = plan.score.tok_s_per_gpu
-    ends = [(rank, whole, "", "") for rank in (1, max(rank for rank, *_ in rows))]
+    intact = plan.score.tok_s_per_gpu
+    ends = [(rank, intact, "", "") for rank in (1, max(rank for rank, *_ in rows))]
     table = Table.of("", "rank tok_s_per_gpu failure name")
     alt = "; ".join(
-        f"without a {unit} {min(left) / whole:.0%} remain at worst" for unit, (left, _) in rates.items()
+        f"without a {unit} {min(remaining) / intact:.0%} remain at worst"
+        for unit, (remaining, _) in rates.items()
     )
     line = Layer("line", table(rows), "rank", "tok_s_per_gpu", "failure")
     none = Layer("rule", table(ends), "rank", "tok_s_per_gpu", name="no failure")

@@ -19,9 +19,9 @@ from topology.cluster import Cluster
 T = TypeVar("T")
 WIDTH, PITCH, _SIDE, _GAP, _LETTER = 1180, 11, 9.5, 8, 7.4
 """Width of the picture, from GPU to GPU, the side of one, between boxes, and a letter, in pixels."""
-MOST_SQUARES = 1_152
+MAX_SQUARES = 1_152
 """GPUs of a cluster, or of a domain, above which those that look alike are drawn once."""
-MOST_STAGES = 8
+MAX_STAGES = 8
 """Stages of a pool that have a line."""
 _PALE = 0.4
 
@@ -65,7 +65,8 @@ def folded(placement: Placement) -> list[Folded]:
         len(_whole(placement).gpus),
     )
     return [
-        Folded(number, _fold(racks, _look, sum(map(len, racks))), more) for (number, racks), more in domains
+        Folded(number, _fold(racks, _look, sum(map(len, racks))), repeats)
+        for (number, racks), repeats in domains
     ]
 
 
@@ -79,7 +80,7 @@ def _cells(placement: Placement) -> dict[int, list[Rack]]:
     racks: dict[int, dict[str, Rack]] = {}
     for gpu in _whole(placement).gpus:
         racks.setdefault(gpu.domain, {}).setdefault(gpu.rack, []).append(cells.get(gpu.id))
-    return {domain: list(mine.values()) for domain, mine in racks.items()}
+    return {domain: list(by_rack.values()) for domain, by_rack in racks.items()}
 
 
 def _whole(placement: Placement) -> Cluster:
@@ -88,9 +89,9 @@ def _whole(placement: Placement) -> Cluster:
 
 def _look(rack: Rack) -> Hashable:
     """Return what is seen of a rack: stages, and where a replica ends, not which one it is."""
-    seen: dict[object, int] = {}
+    numbers: dict[object, int] = {}
     return tuple(
-        cell and (cell.pool, cell.stage, seen.setdefault((cell.pool, cell.replica), len(seen)))
+        cell and (cell.pool, cell.stage, numbers.setdefault((cell.pool, cell.replica), len(numbers)))
         for cell in rack
     )
 
@@ -98,11 +99,11 @@ def _look(rack: Rack) -> Hashable:
 def _fold(items: Iterable[T], look: Callable[[T], Hashable], gpus: int) -> list[tuple[T, int]]:
     """Return the first of items that look alike, with how many more there are; all of them where GPUs are few."""
     items = list(items)
-    if gpus <= MOST_SQUARES:
+    if gpus <= MAX_SQUARES:
         return [(item, 0) for item in items]
-    first = {look(item): item for item in reversed(items)}
+    kinds = {look(item): item for item in reversed(items)}
     count = Counter(map(look, items))
-    return [(item, count[key] - 1) for key, item in reversed(first.items())]
+    return [(item, count[key] - 1) for key, item in reversed(kinds.items())]
 
 
 def _cluster(drawn: Svg, placement: Placement, y: float) -> tuple[float, str]:
@@ -123,11 +124,14 @@ def _cluster(drawn: Svg, placement: Placement, y: float) -> tuple[float, str]:
         drawn.add(
             drawn.root, "rect", {"x": x + 0.5, "y": y + 18, "width": wide - 1, "height": tall, **outline}
         )
-        for rack, more, left, top in boxes:
+        for rack, repeats, left, top in boxes:
             _rack(drawn, placement, rack, (x + left, y + 18 + top))
-            if more:
+            if repeats:
                 drawn.text(
-                    drawn.root, f"{more} more alike", y + 18 + top + 13, {"x": x + left + _grid(rack)[0] + 8}
+                    drawn.root,
+                    f"{repeats} more alike",
+                    y + 18 + top + 13,
+                    {"x": x + left + _grid(rack)[0] + 8},
                 )
         x, high = x + slot + _GAP, max(high, tall + 30)
     y += high + 6
@@ -163,15 +167,15 @@ def _grid(rack: Rack) -> tuple[float, float, int]:
 
 def _boxes(racks: Sequence[tuple[Rack, int]]) -> tuple[list[tuple[Rack, int, float, float]], float, float]:
     """Return each rack of a domain with its place from the domain's corner, and the domain's width and height."""
-    placed, x, y, high, most = list[tuple[Rack, int, float, float]](), 4.0, 4.0, 0.0, 0.0
-    for rack, more in racks:
+    placed, x, y, high, width = list[tuple[Rack, int, float, float]](), 4.0, 4.0, 0.0, 0.0
+    for rack, repeats in racks:
         wide, tall, _ = _grid(rack)
-        slot = wide + (len(f"{more} more alike") * _LETTER + 12) * (more > 0)
+        slot = wide + (len(f"{repeats} more alike") * _LETTER + 12) * (repeats > 0)
         if x > 4 and x + slot > WIDTH - 4:
             x, y, high = 4.0, y + high + _GAP, 0.0
-        placed.append((rack, more, x, y))
-        x, high, most = x + slot + _GAP, max(high, tall), max(most, x + slot)
-    return placed, most + 4 - (PITCH - _SIDE), y + high + 4 - (PITCH - _SIDE)
+        placed.append((rack, repeats, x, y))
+        x, high, width = x + slot + _GAP, max(high, tall), max(width, x + slot)
+    return placed, width + 4 - (PITCH - _SIDE), y + high + 4 - (PITCH - _SIDE)
 
 
 def _look_of(cell: Cell | None) -> Look:
@@ -205,29 +209,29 @@ def _rack(drawn: Svg, placement: Placement, rack: Rack, corner: tuple[float, flo
         drawn.add(drawn.root, "path", {"d": borders, "stroke": "currentColor", "stroke_width": 1.5})
 
 
-def _parted(cell: Cell | None, other: Cell | None) -> bool:
+def _parted(cell: Cell | None, neighbour: Cell | None) -> bool:
     """Whether two GPUs belong to different replicas."""
-    return (cell and cell[:2]) != (other and other[:2])
+    return (cell and cell[:2]) != (neighbour and neighbour[:2])
 
 
 def _legend(drawn: Svg, placement: Placement, pool: int, y: float) -> float:
     """Write what a pool is and the stages of a replica, with their hops; return where it ends."""
     deployment, layout = placement.pools[pool]
     batch = placement.batch(pool)
-    phase, many = deployment.workload.phase, len(layout.replicas)
-    what = f"{layout.short(moe=deployment.model.moe is not None)}: {plural(many, 'replica')}"
-    what += ", divided by lines" * (many > 1)
-    what += "; hops of a micro-batch, of the bytes of all GPUs" * (layout.stages > 1)
+    phase, replicas = deployment.workload.phase, len(layout.replicas)
+    title = f"{layout.short(moe=deployment.model.moe is not None)}: {plural(replicas, 'replica')}"
+    title += ", divided by lines" * (replicas > 1)
+    title += "; hops of a micro-batch, of the bytes of all GPUs" * (layout.stages > 1)
     phase = "prefill and decode" if phase == "both" else phase
     y += LINE
-    drawn.text(drawn.root, f"{phase} {'(pale) ' * (pool > 0)}{what}", y, {"font_weight": 600})
+    drawn.text(drawn.root, f"{phase} {'(pale) ' * (pool > 0)}{title}", y, {"font_weight": 600})
     lines = [f"S0: {layer_words(layout.replicas[0][0])}"]
     if layout.stages > 1:
         lines = stage_lines(deployment, layout, batch)
     for stage, line in enumerate(lines):
-        left_out = layout.stages - MOST_STAGES
-        if left_out > 0 and MOST_STAGES // 2 <= stage < MOST_STAGES // 2 + left_out:
-            if stage == MOST_STAGES // 2:
+        left_out = layout.stages - MAX_STAGES
+        if left_out > 0 and MAX_STAGES // 2 <= stage < MAX_STAGES // 2 + left_out:
+            if stage == MAX_STAGES // 2:
                 y += LINE
                 drawn.text(drawn.root, f"... {left_out} more stages", y, {"x": 20})
             continue

@@ -24,7 +24,7 @@ HALVES = (
     "the shorter one is hidden)."
 )
 """How the cost model composes a step (:func:`cost.step.step.overlapped`)."""
-_MOST_ORIGINS = 4
+_MAX_ORIGINS = 4
 _HIDDEN = "hidden behind compute, not counted"
 _OUTLINE: Look = {"fill": "none", "stroke": "currentColor", "stroke_width": 1.5}
 _ROW, _BAR, _HIGH = 44, 21, 12
@@ -169,16 +169,19 @@ def _ms(seconds: float) -> str:
 def origins(plan: Plan) -> dict[str, list[str]]:
     """Return the coefficients behind each part of the step: values, the weakest kind, the sources, in lines."""
     known = coefficients(plan)
-    found = {}
+    lines = {}
     for name in plan.score.terms_s:
         behind = TERMS[name].behind
-        used = [one for one in known if behind and one.name.startswith(behind)]
+        used = [coefficient for coefficient in known if behind and coefficient.name.startswith(behind)]
         if not used:
             continue
-        values = [f"{one.name} {one.shown}" for one in used[:_MOST_ORIGINS]]
-        more = f" and {len(used) - _MOST_ORIGINS} more" if len(used) > _MOST_ORIGINS else ""
-        kind = weakest(one.figure.kind for one in used).label
-        sources = list(dict.fromkeys(one.figure.source for one in used))
-        left = f"; {len(sources) - 1} more sources" if len(sources) > 1 else ""
-        found[name] = [f"from {', '.join(values)}{more} ({kind})", f"source: {sources[0]}{left}"]
-    return found
+        values = [f"{coefficient.name} {coefficient.shown}" for coefficient in used[:_MAX_ORIGINS]]
+        more_values = f" and {len(used) - _MAX_ORIGINS} more" if len(used) > _MAX_ORIGINS else ""
+        kind = weakest(coefficient.figure.kind for coefficient in used).label
+        sources = list(dict.fromkeys(coefficient.figure.source for coefficient in used))
+        more_sources = f"; {len(sources) - 1} more sources" if len(sources) > 1 else ""
+        lines[name] = [
+            f"from {', '.join(values)}{more_values} ({kind})",
+            f"source: {sources[0]}{more_sources}",
+        ]
+    return lines

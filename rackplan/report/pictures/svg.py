@@ -11,7 +11,7 @@ from topology.base.units import added, format_quantity
 
 LINE = 20
 """Height of a line of text in pixels."""
-_NARROWEST, _LETTER = 320, 7.0
+_PHONE_WIDTH, _LETTER = 320, 7.0
 """Width of a diagram on a phone and of a letter in pixels; names are inside bars only if they fit there."""
 _DARK, _LIGHT = "#11161b", "#ffffff"
 
@@ -99,10 +99,10 @@ class Part:
     empty: bool = False
 
 
-def bytes_bar(name: str, parts: Sequence[Part], of: str, whole: str) -> str:
+def bytes_bar(name: str, parts: Sequence[Part], of: str, sum_words: str) -> str:
     """Return one bar of ``parts`` that fill it, and a line for each below it.
 
-    ``of`` is what they are parts of, ``whole`` what the sum is.
+    ``of`` is what they are parts of, ``sum_words`` what the sum is.
     """
     total = added(part.bytes for part in parts)
     high = 40
@@ -118,14 +118,14 @@ def bytes_bar(name: str, parts: Sequence[Part], of: str, whole: str) -> str:
             else {"fill": part.colour}
         )
         drawn.bar(group, (start, share), 0.5, high - 1, look, hatched=part.hatched)
-        if share * _NARROWEST > len(part.words) * _LETTER + 8:
+        if share * _PHONE_WIDTH > len(part.words) * _LETTER + 8:
             ink = "currentColor" if part.empty else ink_on(part.colour)
             middle = {"x": percent(start + share / 2), "text_anchor": "middle", "fill": ink}
             drawn.text(group, part.words, high / 2 + 4.5, middle)
         drawn.swatch(group, amount, high + 24 + number * LINE, look, hatched=part.hatched)
         start += share
-    last, bold = high + 24 + len(parts) * LINE, {"x": 20, "font_weight": 600}
-    drawn.text(drawn.group([whole]), f"total: {format_quantity(total, 'byte', 3)}", last, bold)
+    bottom, bold = high + 24 + len(parts) * LINE, {"x": 20, "font_weight": 600}
+    drawn.text(drawn.group([sum_words]), f"total: {format_quantity(total, 'byte', 3)}", bottom, bold)
     return str(drawn)
 
 
@@ -142,5 +142,7 @@ def share_text(part: float) -> str:
 def ink_on(colour: str) -> str:
     """Return a legible text colour on a background colour: dark above a luminance (sRGB) threshold."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    red, green, blue = (
+        channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4 for channel in parts
+    )
     return _DARK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.3 else _LIGHT

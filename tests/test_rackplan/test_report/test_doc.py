@@ -88,7 +88,7 @@ def test_text() -> None:
 
 def test_a_frontier_is_thinned_evenly_and_plans_stand_side_by_side() -> None:
     rows = [{**ROW, "tok_s": float(n)} for n in range(20)]
-    shown = text(doc(ROWS(rows, most=3, even=True)))
+    shown = text(doc(ROWS(rows, max_rows=3, even=True)))
     assert re.findall(r"a +(\d+) ", shown) == ["0", "10", "19"]
     pair = text(doc(ROWS([ROW, {**ROW, "cluster": "b", "step_s": 0.05}], across=True, change=True)))
     assert re.search(r"step +24.86 ms +50 ms +\+101.1%", pair)
@@ -182,10 +182,10 @@ def listed_keys(source: str) -> set[str]:
 
 
 def test_figures_in_sentences() -> None:
-    assert Field("gpus", "GPUs", "All.", "count").said(1) == "1 GPU"
-    assert FIELDS["gpus"].said(80) == "80 GPUs"
-    assert FIELDS["tok_s_per_gpu"].said(1702.4, "output") == "1,702 output tok/s/GPU"
-    assert FIELDS["step_s"].said(0.02486) == "24.9 ms"
-    assert FIELDS["usd_per_million_tokens"].said(0.2894) == "0.289 USD per million tokens"
+    assert Field("gpus", "GPUs", "All.", "count").phrase(1) == "1 GPU"
+    assert FIELDS["gpus"].phrase(80) == "80 GPUs"
+    assert FIELDS["tok_s_per_gpu"].phrase(1702.4, "output") == "1,702 output tok/s/GPU"
+    assert FIELDS["step_s"].phrase(0.02486) == "24.9 ms"
+    assert FIELDS["usd_per_million_tokens"].phrase(0.2894) == "0.289 USD per million tokens"
     assert FIELDS["tok_s"].text(None) == "-"
     assert FIELDS["tok_s"].text(1.25e6) == "1.25 M"

@@ -43,7 +43,7 @@ def test_every_gpu_is_drawn_once_at_one_scale(staged: Comparison, pooled: Compar
 
 
 def test_gpus_that_are_folded_are_counted(staged: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(racks, "MOST_SQUARES", 4)
+    monkeypatch.setattr(racks, "MAX_SQUARES", 4)
     # two nodes, a stage each; one domain, which has both; and a single stage in two nodes that look alike
     alike = rackplan.compare(["hgx-h100@16"], "deepseek-v3", phase="decode", tok_s_user=20)
     for placement, domains in zip((*staged.placements, *alike.placements), (2, 1, 1), strict=True):

@@ -22,7 +22,7 @@ from topology.routes import FairTime, Link, LinkLoads, Traffic
 HOTTEST = 6
 """Loads of links that are listed."""
 _MIN_SLOWDOWN = 5e-4
-"""A part of the bound that is worth a word."""
+"""Share of the bound by which a fair time is longer that is told; less reads as 0.0 %."""
 _METHOD = "Bytes count once per tier, however many links they cross."
 _LINK = "link tier bytes bytes_per_s seconds"
 SENT = Record.of(

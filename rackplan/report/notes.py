@@ -29,7 +29,9 @@ _MAX_DOMAINS = 4
 """Domains of a stage that are named."""
 UNITS = {"gpu": "GPU", "node": "node", "rack": "rack"}
 _ROUNDS_TO_ONE = 0.005
+"""Distance from 1 below which a factor reads as 1.00."""
 _MILLION = 999_500
+"""Tokens that read as 1.00 M in three digits."""
 _SPLITS = {
     "source": "by source rank",
     "lp": "by LP",

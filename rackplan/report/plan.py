@@ -70,8 +70,8 @@ LEVERS = Table.of("levers", "lever change to gain batch tok_s_per_gpu", "Largest
 ASSUMED = Table.of("assumptions", "assumption", "Assumptions", max_rows=None)
 FILES = Table.of("files", "name file", "What was written", max_rows=0)
 ENGINE = Record.of("", "engine_balancedness")
-MAX_SUMMARY_POOLS = 3
-"""Pools from which on the ways of serving are details."""
+MAX_SUMMARY_POOLS = 2
+"""Pools with which the ways of serving are in the summary; of more they are details."""
 _ROLES = ("prefill", "both", "decode")
 """Pools in the order in which they are told."""
 _HALF_TOLERANCE = 0.05
@@ -247,7 +247,7 @@ def _pools(plan: Plan) -> Iterator[Block]:
     shown = models if requests is not None and requests.shares else POOLS.shown
     yield POOLS(rows, max_rows=12 * (len(pools) > 1), shown=shown)
     ways, turns = (requests.priced_tok_s_per_gpu, requests.turns) if requests else ({}, ())
-    max_ways = WAYS.max_rows if len(pools) < MAX_SUMMARY_POOLS else 0
+    max_ways = WAYS.max_rows if len(pools) <= MAX_SUMMARY_POOLS else 0
     yield WAYS(({"serving": name, "tok_s_per_gpu": rate} for name, rate in ways.items()), max_rows=max_ways)
     yield shared.TURNS(turns, max_rows=0)
     used = {gpu for _, side in pools for row in replicas(side) for gpu in row["gpu_ids"]}

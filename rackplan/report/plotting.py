@@ -16,7 +16,7 @@ from rackplan.report.colours import NEUTRAL
 _STEPS = ((8, (1, 1.5, 2, 3, 5, 7)), (300, (1, 2, 5)), (math.inf, (1,)))
 """Ticks per decade of a logarithmic axis, by the upper limit of its range ratio."""
 _MIN_TICKED_RATIO = 1.5
-"""Range ratio below which those are too few."""
+"""Range ratio from which they are used; below it those are too few."""
 
 
 def plotly_text(text: str) -> str:

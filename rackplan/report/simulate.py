@@ -44,6 +44,7 @@ SIMULATE = Shape(
 _TIMELINE = Table.of("", "time_s requests state")
 _FIRST_TOKENS = Table.of("", "ttft_ms first_token_share")
 _MAX_POINTS = 400
+"""Points of a line of a chart."""
 _ROUTERS = {"least": "with fewest requests", "round": "whose turn it is", "prefix": "with most of its prefix"}
 
 

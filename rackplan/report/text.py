@@ -22,6 +22,7 @@ WIDTH = 100
 _LABEL = 14
 """Columns of the label of a note."""
 _MIN_WIDTH = 40
+"""Columns that text takes in a narrower terminal too, where figures would be folded."""
 _UNBROKEN_COLUMNS = 26
 """Columns of a cell that is not broken where other columns can be narrower: a name, a figure with its unit."""
 _MAX_ACROSS = 4

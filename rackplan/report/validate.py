@@ -53,6 +53,7 @@ VALIDATE = Shape(
 )
 _WORDS = ("same requests", "same speed", "same speed with a layout that ran")
 _MAX_LARGEST = 8
+"""Rows of the table of largest errors."""
 _UNPREDICTED, _NO_BAND = "No row was predicted.", "There is no band."
 _METHOD = (
     "The best deployable layouts have the engines of the measured runs, and no more GPUs and requests. At equal "
@@ -122,7 +123,9 @@ def frontiers_doc(files: Mapping[str, Sequence[Point]], *, physics: bool) -> Doc
     """Return the document of ``rackplan validate --frontier``: errors by GPU, and each frontier."""
     by_file = {name: frontiers(points, correction_with(physics=physics)) for name, points in files.items()}
     entries = [
-        (name, frontier, _error(frontier)) for name, (group, _) in by_file.items() for frontier in group
+        (name, frontier, errors_of_frontiers([frontier])["all"]["at_load"].median_abs_error)
+        for name, (group, _) in by_file.items()
+        for frontier in group
     ]
     entries.sort(key=lambda entry: -(entry[2] or 0.0))
     errors = ERRORS(row for name, (group, _) in by_file.items() for row in _errors(name, group))
@@ -149,10 +152,6 @@ def frontiers_doc(files: Mapping[str, Sequence[Point]], *, physics: bool) -> Doc
         ],
         [runs, Note(_METHOD, kind="method")],
     )
-
-
-def _error(frontier: Frontier) -> float | None:
-    return errors_of_frontiers([frontier])["all"]["at_load"].median_abs_error
 
 
 def _runs(name: str, frontier: Frontier) -> Iterator[Row]:

@@ -26,13 +26,13 @@ from rackplan.serve.plot import plot
 from rackplan.serve.point import drawing, point_data
 from rackplan.serve.pool import Call, Pool
 from rackplan.serve.question import (
-    Asked,
-    AskedPoint,
     FieldError,
     LoseOrder,
     OpenOrder,
     Order,
+    PageRequest,
     PlaceOrder,
+    PointRequest,
     Question,
     read,
     read_order,
@@ -82,8 +82,10 @@ class Page:
                 Route("/static/{name}", _static),
                 Route("/api/start", lambda _: JSONResponse(self.opened.start)),
                 Route("/api/plot", self._answering("the plot", Question, plot), methods=["POST"]),
-                Route("/api/point", self._answering("the point", AskedPoint, point_data), methods=["POST"]),
-                Route("/api/drawing", self._answering("the drawing", AskedPoint, drawing), methods=["POST"]),
+                Route("/api/point", self._answering("the point", PointRequest, point_data), methods=["POST"]),
+                Route(
+                    "/api/drawing", self._answering("the drawing", PointRequest, drawing), methods=["POST"]
+                ),
                 Route("/api/jobs", self._job, methods=["POST"]),
                 Route("/api/jobs/{id}/plan", self._plan),
                 Route("/api/jobs/{id}/cancel", self._cancel, methods=["POST"]),
@@ -102,7 +104,7 @@ class Page:
         with suppress(FieldError):
             await self.pool.run(Call("the plot", plot, read(Question, self.opened.start["asked"])))
 
-    def _answering(self, name: str, kind: type[Asked], function: Callable[..., Any]) -> Any:
+    def _answering(self, name: str, kind: type[PageRequest], function: Callable[..., Any]) -> Any:
         """Return what answers a request with what a process makes of it, as long as the client is there."""
 
         async def answer(request: Request) -> Response:

@@ -19,7 +19,7 @@ from rackplan.report.shared import band_row
 from rackplan.report.sweep import configuration_rows, match_rows
 from rackplan.serve.blocks import page_data
 from rackplan.serve.commands import plan_command
-from rackplan.serve.question import AskedPoint, FieldError, PlanOrder, Point
+from rackplan.serve.question import FieldError, PlanOrder, Point, PointRequest
 from rackplan.serve.ways import Side, Way, explored
 from topology.base.figures import Evidence
 from topology.draw import cluster_svg
@@ -31,7 +31,7 @@ NOT_PLANNED = (
 BALANCED = "Experts are assumed perfectly balanced; place them to see the effect of uneven loads."
 
 
-def point_data(request: AskedPoint) -> dict[str, Any]:
+def point_data(request: PointRequest) -> dict[str, Any]:
     """Return the data that the page shows for a point: the nearest batch of its layout at the current settings.
 
     Raises
@@ -87,7 +87,7 @@ def _figures(side: Side, way: Way, row: int) -> Record:
     return FIGURES(FIGURES.row(None, **cells, **band))
 
 
-def _inside(request: AskedPoint, way: Way, at: int) -> tuple[list[Picture], str, dict[str, Any]]:
+def _inside(request: PointRequest, way: Way, at: int) -> tuple[list[Picture], str, dict[str, Any]]:
     """Return the pictures of a configuration, what is to be known of it, and the order to plan it."""
     sweep, pooled = way.sweep, way.matches is not None
     fit = fitted_row(sweep, at)
@@ -115,7 +115,7 @@ def _inside(request: AskedPoint, way: Way, at: int) -> tuple[list[Picture], str,
     return pictures, BALANCED if experts else "", data
 
 
-def drawing(request: AskedPoint) -> dict[str, Any]:
+def drawing(request: PointRequest) -> dict[str, Any]:
     """Return the cluster of a point as SVG, with the replica and the stage that each GPU belongs to."""
     side = explored(request.asked)[0][request.point.cluster]
     cluster, fit = side.deployment.cluster, None

@@ -23,6 +23,7 @@ from rackplan.serve.question import FieldError
 from topology.base.errors import RackplanError, one_line, spelling
 
 MAX_WAITING = 16
+"""Calls that may wait for a process; more are refused."""
 ANSWER_S, JOB_S = 120, 900
 """Seconds that an answer and a job may compute."""
 PROMPT_S = 3.0
@@ -136,9 +137,9 @@ class Pool:
                 await self._long.acquire()
                 lane.release()
                 lane = self._long
-            kind, found = await asyncio.wait_for(answer, call.max_s)
+            kind, reply = await asyncio.wait_for(answer, call.max_s)
         except TimeoutError:
-            found = {
+            reply = {
                 "request": f"{call.name} was cut off after {call.max_s} s of computing; choose fewer or smaller "
                 "clusters or a model of fewer layers, or use the command line, which has no such limit."
             }
@@ -152,8 +153,8 @@ class Pool:
                 self._idle.insert(0, Worker())
             lane.release()
         if kind != "done":
-            raise FieldError(found)
-        return found
+            raise FieldError(reply)
+        return reply
 
     async def _answer(self, call: Call, worker: Worker) -> tuple[str, Any]:
         """Return how a call ended in a process, and with what."""
@@ -161,11 +162,11 @@ class Pool:
         if not worker.ready.is_set():
             await asyncio.to_thread(worker.receive)
             worker.ready.set()
-        kind, found = "progress", {"stage": "starting"}
+        kind, reply = "progress", {"stage": "starting"}
         while kind == "progress":
-            call.progress = found
-            kind, found = await asyncio.to_thread(worker.receive)
-        return kind, found
+            call.progress = reply
+            kind, reply = await asyncio.to_thread(worker.receive)
+        return kind, reply
 
     def close(self) -> None:
         """End the processes without waiting."""

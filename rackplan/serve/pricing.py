@@ -30,6 +30,7 @@ from topology.files.cluster_file import read_cluster
 from topology.files.resolve import cluster_called, resolve_cluster
 
 _MAX_DIGITS = 9
+"""Digits of a size that are read, more than one that is accepted has."""
 _FIELDS = {"context": "isl", "accept_length": "draft_tokens"}
 """Fields of the page by inputs of other names."""
 

@@ -28,12 +28,15 @@ from topology.base.reading import shown
 from topology.base.schema import checked, problem
 
 MAX_CLUSTERS = 5
+"""Clusters that the form has room for."""
 MAX_GPUS = 4_608
 """Maximum GPUs of a cluster on the page; larger ones take minutes and are left to the command line."""
 MAX_TEXT = 262_144
 """Maximum characters of a dropped file."""
 MAX_LOST = 256
+"""Lost parts that a re-plan takes."""
 MAX_DRAFTS, MAX_FIGURES = 3, 20
+"""Drafted tokens of which the acceptance is measured, and figures that are set by hand or by GPU."""
 Serving = Literal["better", "one pool", "two pools", "decode"]
 """Whole requests in the better or a given serving mode, or decode only."""
 SLIDERS: Mapping[str, str] = {
@@ -90,7 +93,7 @@ ByGpu = Annotated[tuple[tuple[str, _Figure], ...], BeforeValidator(_items), Fiel
 """Prices in USD/h or powers in W; the library checks whether they are plausible."""
 
 
-class Asked(BaseModel):
+class PageRequest(BaseModel):
     """A part of a request: unknown fields are rejected, null means the default."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -103,7 +106,7 @@ class Asked(BaseModel):
         return {name: value for name, value in data.items() if value is not None}
 
 
-class Source(Asked):
+class Source(PageRequest):
     """A model or a cluster: a name of the catalog, or a file that was dropped (its label, and its text)."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
@@ -116,7 +119,7 @@ class Source(Asked):
         return stem or "own"
 
 
-class Factors(Asked):
+class Factors(PageRequest):
     """Positions of the sliders."""
 
     hbm: Factor = 1
@@ -139,7 +142,7 @@ def _shared(name: str, of: type[requests.Request] = requests.SweepRequest, defau
     return Field(default=value, title=title, description=hint, examples=[option.default or str(value or "")])
 
 
-class Question(Asked):
+class Question(PageRequest):
     """Settings for all clusters.
 
     Attributes
@@ -219,7 +222,7 @@ class Question(Asked):
         return {name: getattr(self, name) for name in names}
 
 
-class Point(Asked):
+class Point(PageRequest):
     """One point of the plot: cluster index, layout label, sequences per GPU."""
 
     cluster: Place = 0
@@ -227,7 +230,7 @@ class Point(Asked):
     batch: Batch = 1.0
 
 
-class PlanOrder(Asked):
+class PlanOrder(PageRequest):
     """A plan to make: cluster index, widths and batch (None: the best), loads, seconds of search."""
 
     cluster: Place = 0
@@ -250,13 +253,13 @@ class PlanOrder(Asked):
 
 def _on_a_cluster(request: Any) -> Any:
     """Refuse a point or an order of a cluster that is not there."""
-    part = request.point if isinstance(request, AskedPoint) else request.order
+    part = request.point if isinstance(request, PointRequest) else request.order
     if part.cluster >= len(request.asked.clusters):
         raise problem(f"there is no cluster number {part.cluster}.")
     return request
 
 
-class AskedPoint(Asked):
+class PointRequest(PageRequest):
     """A question, and a point of its plot."""
 
     asked: Question = Question()
@@ -264,7 +267,7 @@ class AskedPoint(Asked):
     _one_of_the_clusters = model_validator(mode="after")(_on_a_cluster)
 
 
-class PlaceOrder(Asked):
+class PlaceOrder(PageRequest):
     """Place the experts of one cluster."""
 
     kind: Literal["place"]
@@ -273,7 +276,7 @@ class PlaceOrder(Asked):
     _one_of_the_clusters = model_validator(mode="after")(_on_a_cluster)
 
 
-class LoseOrder(Asked):
+class LoseOrder(PageRequest):
     """Re-plan the plan of a job without what is lost."""
 
     kind: Literal["lose"]
@@ -285,14 +288,14 @@ class LoseOrder(Asked):
     ]
 
 
-class OpenOrder(Asked):
+class OpenOrder(PageRequest):
     """Show a plan that the command line opened."""
 
     kind: Literal["open"]
     plan: Annotated[requests.Count, Field(ge=0)] = 0
 
 
-class ReportOrder(Asked):
+class ReportOrder(PageRequest):
     """Write the report of the current settings, or of the plan of a job."""
 
     kind: Literal["report"]
@@ -304,10 +307,10 @@ Order = PlaceOrder | LoseOrder | OpenOrder | ReportOrder
 ORDERS: Mapping[object, type[Order]] = {
     get_args(kind.model_fields["kind"].annotation)[0]: kind for kind in get_args(Order)
 }
-_A = TypeVar("_A", bound=Asked)
+_R = TypeVar("_R", bound=PageRequest)
 
 
-def read(kind: type[_A], data: object) -> _A:
+def read(kind: type[_R], data: object) -> _R:
     """Return a request of the page.
 
     Raises

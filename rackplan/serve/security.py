@@ -52,13 +52,15 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        asked = Headers(scope=scope)
-        own = f"http://{asked.get('host', '')}".lower()
-        foreign = any(origin.lower() != own for origin in asked.getlist("origin"))
+        request_headers = Headers(scope=scope)
+        page_origin = f"http://{request_headers.get('host', '')}".lower()
+        foreign = any(origin.lower() != page_origin for origin in request_headers.getlist("origin"))
         refused = None
-        if foreign or any(site not in ("same-origin", "none") for site in asked.getlist("sec-fetch-site")):
+        if foreign or any(
+            site not in ("same-origin", "none") for site in request_headers.getlist("sec-fetch-site")
+        ):
             refused = JSONResponse({"errors": {"request": "cross-site request."}}, 403)
-        elif scope["method"] == "POST" and not _is_json(asked):
+        elif scope["method"] == "POST" and not _is_json(request_headers):
             refused = JSONResponse({"errors": {"request": "expected application/json."}}, 415)
         await (refused or self._app)(scope, receive, write)
 

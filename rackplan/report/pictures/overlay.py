@@ -19,7 +19,8 @@ from topology.cluster import Cluster
 from topology.draw import Overlay
 
 _MAX_LINES, _MAX_LAYERS = 12, 4
-_BALANCED_SPREAD = 0.02  # loads over their mean this close are one colour
+_BALANCED_SPREAD = 0.02
+"""Range of loads over their mean below which they are one colour."""
 
 
 def plan_overlay(plan: Plan) -> Overlay:

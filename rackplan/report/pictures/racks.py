@@ -24,6 +24,7 @@ MAX_SQUARES = 1_152
 MAX_STAGES = 8
 """Stages of a pool that have a line."""
 _PALE = 0.4
+"""Opacity of the GPUs of pools after the first, whose stages have the same colours."""
 
 
 class Cell(NamedTuple):

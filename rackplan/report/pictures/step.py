@@ -25,6 +25,7 @@ HALVES = (
 )
 """How the cost model composes a step (:func:`cost.step.step.overlapped`)."""
 _MAX_ORIGINS = 4
+"""Coefficients that a line names."""
 _HIDDEN = "hidden behind compute, not counted"
 _OUTLINE: Look = {"fill": "none", "stroke": "currentColor", "stroke_width": 1.5}
 _ROW, _BAR, _HIGH = 44, 21, 12

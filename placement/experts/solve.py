@@ -12,7 +12,8 @@ from placement.arrays import Experts, Floats, Index, falling
 from placement.budget import CUT, Budget, evenly
 from placement.experts.anti_affinity import place_spread
 from placement.experts.baselines import Baselines
-from placement.experts.bounds import lower_bound
+from placement.experts.bounds import lower_bound, proven_bound
+from placement.experts.columns import close, fits_columns
 from placement.experts.counts import folds, replicate, searched_counts
 from placement.experts.cpsat import finish_small, improve, is_small
 from placement.experts.dispatch_refinement import SLACK, fit_to_split
@@ -88,10 +89,11 @@ def solve(
         ordered = replace(ordered, loads=ordered.loads[0])
     judge = ordered.by_votes
     small = exact and is_small(judge)
+    few = exact and not small and budget.seconds != 0 and fits_columns(problem)
     search = _Search(seed, effort)
     place = search.one_load if ordered.scenarios == 1 else search.several_loads
     rivals = Baselines(judge.average, eplb_groups=eplb_groups, nodes=nodes)
-    found = place_spread(ordered.even, place, Budget() if small else budget, search.log)
+    found = place_spread(ordered.even, place, Budget() if small or few else budget, search.log)
     fitted = None
     with budget:
         fitted = fit_to_split(found, problem, search.log)
@@ -111,6 +113,10 @@ def solve(
         search.log += [words] if words else []
         if judge is not ordered:
             bound = None  # by votes nothing is proven of the plain mean
+    elif few:
+        bound = proven_bound(problem, problem.evaluate(fitted))
+        fitted, bound, words = close(problem, fitted, bound, budget, seed=seed)
+        search.log += [words] if words else []
     return result(fitted, log=tuple(search.log), interrupted=budget.interrupted, exact=bound)
 
 

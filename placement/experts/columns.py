@@ -1,0 +1,173 @@
+"""Small groups under one load, to the optimum: patterns of a GPU as columns, the same for GPUs of a kind.
+
+A pattern is a set of copies, each an expert and the number of copies that it shall have, that fits the slots of a
+GPU of some kind. How many GPUs take each pattern is what is decided, so that GPUs of a kind never change places. No
+GPU is above T, so that none is far below it either: whatever T is asked for, few patterns are left.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+
+from placement.arrays import Experts, Floats, Index, Ints
+from placement.budget import Budget
+from placement.cp_solver import solve_within
+from placement.experts.problem import EQUAL, Problem
+
+_MOST_COLUMNS = 30_000  # of a model: 3 s to read
+_FEW_COLUMNS = 2_000  # with which anything better than the answer is asked for, also where that once took too long
+_WHOLE_S = 4.0  # of CP-SAT's own seconds for one model
+_MOST_SETS = 400_000  # of copies that are looked at for it
+_STEP = 1 / 32  # of the gap: the first target above the bound; twice as much after each that is out of reach
+_WORTH_S = 10.0  # seconds' worth where no time was asked for
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Patterns of the GPUs of all kinds.
+
+    Attributes
+    ----------
+    expert, copies:
+        Of each copy, ``[copies]``: what it is of, and how many of them there are.
+    members:
+        Copies of each pattern, ``[columns][slots]``.
+    kind:
+        ``[columns]``; ``gpus`` are the GPUs of each kind.
+    load, lacking:
+        Of a pattern, in multiples of the mean GPU load: over the speed of the kind; and what is left to all other
+        GPUs, over their speed, ``[columns]``.
+    """
+
+    expert: Ints
+    copies: Ints
+    members: list[Ints]
+    kind: Ints
+    gpus: list[Ints]
+    load: Floats
+    lacking: Floats
+
+    def within(self, target: float) -> Columns:
+        """Return those with which no GPU is above ``target``: loads have a fixed sum, which the others must bear."""
+        fine = np.flatnonzero(np.maximum(self.load, self.lacking) <= target)
+        members = [self.members[i] for i in fine.tolist()]
+        return replace(
+            self, members=members, kind=self.kind[fine], load=self.load[fine], lacking=self.lacking[fine]
+        )
+
+
+def fits_columns(problem: Problem) -> bool:
+    """Whether a problem has one load, an even split and no failure domains, and sets of copies are few."""
+    if problem.scenarios > 1 or problem.split != "even" or not problem.each_alone:
+        return False
+    copies, slots = problem.experts * problem.most_copies, np.unique(problem.slots_per_gpu)
+    return sum(math.comb(copies, each) for each in slots.tolist()) <= _MOST_SETS
+
+
+def columns_within(problem: Problem, target: float) -> Columns:
+    """Return the patterns of the one layer of ``problem`` with which no GPU is above ``target`` mean GPU loads."""
+    load = problem.mean[0] * (problem.gpus / problem.mean[0].sum())
+    used = problem.slots_per_gpu > 0
+    pairs = np.stack([problem.slots_per_gpu, problem.speed], axis=1)
+    kinds = np.unique(pairs[used], axis=0)
+    expert, copies = np.divmod(np.arange(problem.experts * problem.most_copies), problem.most_copies)
+    share = load[expert] / (copies + 1)
+    small = share <= target * problem.speed.max()
+    expert, copies, share = expert[small], copies[small] + 1, share[small]
+    members: list[Ints] = []
+    kind, loads, lacking = [], [], []
+    for number, (slots, speed) in enumerate(kinds.tolist()):
+        sets = np.array([*combinations(range(expert.size), int(slots))], dtype=np.int64)
+        sets = sets[(np.diff(expert[sets], axis=1) > 0).all(axis=1)]  # experts rise along a set
+        total = share[sets].sum(axis=1)
+        others = float(problem.speed[used].sum()) - speed
+        rest = (problem.gpus - total) / others if others else np.zeros(len(sets))
+        fine = np.maximum(total / speed, rest) <= target
+        members.extend(sets[fine])
+        kind.append(np.full(int(fine.sum()), number))
+        loads.append(total[fine] / speed)
+        lacking.append(rest[fine])
+    gpus = [np.flatnonzero((pairs == own).all(axis=1)) for own in kinds]
+    return Columns(
+        expert, copies, members, np.concatenate(kind), gpus, np.concatenate(loads), np.concatenate(lacking)
+    )
+
+
+def choose_columns(
+    problem: Problem, columns: Columns, budget: Budget, *, seed: int, most_s: float
+) -> tuple[Experts | None, bool]:
+    """Return a placement ``[slots]`` with patterns of ``columns``, and whether it is proven that none has them."""
+    from ortools.sat.python import cp_model
+
+    model = cp_model.CpModel()
+    taken = [
+        model.new_int_var(0, int(min(columns.gpus[kind].size, *columns.copies[copies])), "")
+        for kind, copies in zip(columns.kind.tolist(), columns.members, strict=True)
+    ]
+    has = [model.new_bool_var("") for _ in columns.expert]
+    there: list[list[cp_model.IntVar]] = [[] for _ in columns.expert]
+    for variable, copies in zip(taken, columns.members, strict=True):
+        for copy in copies.tolist():
+            there[copy].append(variable)
+    for variable, places, count in zip(has, there, columns.copies.tolist(), strict=True):
+        model.add(cp_model.LinearExpr.sum(places) == count * variable)
+    for expert in range(problem.experts):
+        model.add_exactly_one(has[copy] for copy in np.flatnonzero(columns.expert == expert).tolist())
+    # follows from the others, and is what CP-SAT proves most with
+    every = cp_model.LinearExpr.weighted_sum(has, columns.copies.tolist())
+    model.add(every == problem.slots)
+    for kind, gpus in enumerate(columns.gpus):
+        model.add(sum(taken[i] for i in np.flatnonzero(columns.kind == kind).tolist()) == gpus.size)
+    solver, status = solve_within(model, budget, seed=seed, most_s=most_s, linear=2)
+    if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
+        return None, status == cp_model.INFEASIBLE
+    row = np.zeros(problem.slots, dtype=np.int32)
+    free = [iter(gpus.tolist()) for gpus in columns.gpus]
+    for variable, copies, kind in zip(taken, columns.members, columns.kind.tolist(), strict=True):
+        for _ in range(solver.value(variable)):
+            first = problem.first_slot[next(free[kind])]
+            row[first : first + copies.size] = columns.expert[copies]
+    return row, False
+
+
+def close(
+    problem: Problem, slot_expert: Experts, bound: Floats, budget: Budget, *, seed: int
+) -> tuple[Experts, Floats, str]:
+    """Return placements ``[layers, slots]``, a bound ``[layers]``, and what ran in words.
+
+    Targets rise from the bound: what is out of reach is a bound, and is quickly proven where a GPU has few patterns.
+    """
+    found, bound = slot_expert.copy(), bound.copy()
+    value = problem.evaluate(found)
+    layers: Index = np.flatnonzero(value > bound * (1 + EQUAL))
+    until = budget.search(_WORTH_S)
+    better = optimal = 0
+    for done, layer in enumerate(layers.tolist()):
+        part, own = problem.rows(np.array([layer])), until.part(1 / (layers.size - done))
+        step, start, many = _STEP, value[layer], _MOST_COLUMNS
+        columns = columns_within(part, float(start))
+        while own.goes_on() and value[layer] > bound[layer] * (1 + EQUAL):
+            below = columns.within(value[layer] * (1 - EQUAL))  # what is equal but for rounding is not sought
+            target = value[layer]
+            if len(below.members) > many:
+                target = bound[layer] + step * (value[layer] - bound[layer])
+                below = columns.within(target)
+            if len(below.members) > _MOST_COLUMNS:
+                break
+            row, none = choose_columns(part, below, own, seed=seed, most_s=_WHOLE_S)
+            if row is not None:
+                found[layer], value[layer], step = row, part.evaluate(row[None])[0], _STEP
+            elif none:
+                bound[layer], step = target, min(0.5, 2 * step)
+            elif many == _MOST_COLUMNS:
+                many = _FEW_COLUMNS
+            else:
+                break
+        better += int(value[layer] < start)
+        optimal += int(value[layer] <= bound[layer] * (1 + EQUAL))
+    words = f"CP-SAT over patterns of a GPU in {layers.size} layers: {better} improved, {optimal} proven optimal"
+    return found, bound, words if layers.size else ""

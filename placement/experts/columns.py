@@ -18,9 +18,11 @@ from placement.budget import Budget
 from placement.cp_solver import solve_within
 from placement.experts.problem import EQUAL, Problem
 
-_MOST_COLUMNS = 30_000  # of a model: 3 s to read
-_FEW_COLUMNS = 2_000  # with which anything better than the answer is asked for, also where that once took too long
-_WHOLE_S = 4.0  # of CP-SAT's own seconds for one model
+_MOST_COLUMNS = 30_000  # of a model, 3 s to read
+_FEW_COLUMNS = (
+    2_000  # with which anything better than the answer is asked for at once; more of two slots, whose
+)
+_PAIRS = 30_000  # linear program is nearly whole
 _MOST_SETS = 400_000  # of copies that are looked at for it
 _STEP = 1 / 32  # of the gap: the first target above the bound; twice as much after each that is out of reach
 _WORTH_S = 10.0  # seconds' worth where no time was asked for
@@ -98,7 +100,7 @@ def columns_within(problem: Problem, target: float) -> Columns:
 
 
 def choose_columns(
-    problem: Problem, columns: Columns, budget: Budget, *, seed: int, most_s: float
+    problem: Problem, columns: Columns, budget: Budget, *, seed: int
 ) -> tuple[Experts | None, bool]:
     """Return a placement ``[slots]`` with patterns of ``columns``, and whether it is proven that none has them."""
     from ortools.sat.python import cp_model
@@ -122,7 +124,7 @@ def choose_columns(
     model.add(every == problem.slots)
     for kind, gpus in enumerate(columns.gpus):
         model.add(sum(taken[i] for i in np.flatnonzero(columns.kind == kind).tolist()) == gpus.size)
-    solver, status = solve_within(model, budget, seed=seed, most_s=most_s, linear=2)
+    solver, status = solve_within(model, budget, seed=seed, linear=2)
     if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
         return None, status == cp_model.INFEASIBLE
     row = np.zeros(problem.slots, dtype=np.int32)
@@ -146,9 +148,10 @@ def close(
     layers: Index = np.flatnonzero(value > bound * (1 + EQUAL))
     until = budget.search(_WORTH_S)
     better = optimal = 0
+    many = _FEW_COLUMNS if problem.slots_per_gpu.max() > 2 else _PAIRS
     for done, layer in enumerate(layers.tolist()):
         part, own = problem.rows(np.array([layer])), until.part(1 / (layers.size - done))
-        step, start, many = _STEP, value[layer], _MOST_COLUMNS
+        step, start = _STEP, value[layer]
         columns = columns_within(part, float(start))
         while own.goes_on() and value[layer] > bound[layer] * (1 + EQUAL):
             below = columns.within(value[layer] * (1 - EQUAL))  # what is equal but for rounding is not sought
@@ -158,16 +161,16 @@ def close(
                 below = columns.within(target)
             if len(below.members) > _MOST_COLUMNS:
                 break
-            row, none = choose_columns(part, below, own, seed=seed, most_s=_WHOLE_S)
+            row, none = choose_columns(part, below, own, seed=seed)
             if row is not None:
                 found[layer], value[layer], step = row, part.evaluate(row[None])[0], _STEP
             elif none:
                 bound[layer], step = target, min(0.5, 2 * step)
-            elif many == _MOST_COLUMNS:
-                many = _FEW_COLUMNS
             else:
                 break
         better += int(value[layer] < start)
         optimal += int(value[layer] <= bound[layer] * (1 + EQUAL))
-    words = f"CP-SAT over patterns of a GPU in {layers.size} layers: {better} improved, {optimal} proven optimal"
+    words = (
+        f"CP-SAT over patterns of a GPU in {layers.size} layers: {better} improved, {optimal} proven optimal"
+    )
     return found, bound, words if layers.size else ""

@@ -60,6 +60,8 @@ class MovesTotalsData:
         Copies that a GPU must hold and did not, their weights, and their part of all copies.
     copies, fresh_moves, lost_copies, needed_moves:
         All copies; moves to a plan made afresh; copies that are lost; moves that restore every expert.
+    least_moves, least_layers:
+        What any placement needs in which each layer is as balanced, and how many layers the proof looked at.
     seconds, bottleneck:
         Of the transfer over the cluster's links (null: they are not known), and the busiest of them.
     bytes_from:
@@ -82,6 +84,8 @@ class MovesTotalsData:
     bytes_from: dict[str, float]
     moved: float
     needed_moves: int
+    least_moves: int
+    least_layers: int
     buffers: int
     balancedness: BalancednessData
     front: list[MovesPointData]
@@ -183,6 +187,8 @@ def moves_totals(found: Replanned) -> dict[str, Any]:
         "bytes_from": found.transfer.bytes_by_distance,
         "moved": found.moves / found.copies,
         "needed_moves": found.needed,
+        "least_moves": found.least.moves,
+        "least_layers": found.least.layers,
         "buffers": sum(step.buffer for step in found.steps),
         "balancedness": BalancednessData(
             before=found.before, restored=found.restored, after=found.after, fresh=found.fresh

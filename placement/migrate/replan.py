@@ -21,6 +21,7 @@ from placement.experts.failure_domains import require_apart, stage_domains
 from placement.experts.pack import EMPTY
 from placement.migrate.degraded import Degraded, cluster_without, degraded, described_anew
 from placement.migrate.front import CurvePoint
+from placement.migrate.least import LeastMoves, proven_moves
 from placement.migrate.migration import migrate
 from placement.migrate.moved import expert_bytes, holders
 from placement.migrate.steps import Step, Transfers, in_order, nearest_sources, transfers
@@ -90,6 +91,8 @@ class Replanned(Shown):
         placement with the fewest moves that restore every expert, of the new plan, of a placement made afresh.
     needed, fresh_moves:
         Moves that restoring takes, and that the fresh placement would take on the GPUs that hold most of it.
+    least:
+        What no placement does with fewer moves in which each layer is as balanced as in this one: a proof.
     copies:
         Copies in the new plan, of which the moves are a part.
     lost_gpus, lost_copies:
@@ -115,6 +118,7 @@ class Replanned(Shown):
     fresh: float
     needed: int
     fresh_moves: int
+    least: LeastMoves
     copies: int
     lost_gpus: int
     lost_copies: int
@@ -233,6 +237,7 @@ def replan_plan(
         wrong = verify_plan(new)
         if wrong:
             raise AssertionError(f"the re-plan is illegal, please report it: {wrong[0]}")
+        least = proven_moves(list(tasks.of_stage.values()), placed, times, budget)
     new = replace(new, interrupted=budget.interrupted)
     steps = _steps(plan, tasks, placed, size)
     return Replanned(
@@ -245,6 +250,7 @@ def replan_plan(
         fresh=mean_of(afresh.values()),
         needed=tasks.moves(start),
         fresh_moves=tasks.moves(fresh),
+        least=least,
         copies=sum(each * rows.size for each, rows in zip(times, placed, strict=True)),
         lost_gpus=lost,
         lost_copies=left.lost_copies,

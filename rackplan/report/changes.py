@@ -24,8 +24,8 @@ _MOVED = "moves moved copies bytes transfer_s busiest_link"
 _BALANCE = "balancedness_before balancedness_restored balancedness_fresh fresh_moves buffers"
 MOVED = Record.of(
     "",
-    f"{_MOVED} {_BALANCE} needed_moves lost lost_gpus lost_copies faulty_links",
-    shown=f"moves moved bytes transfer_s busiest_link {_BALANCE}",
+    f"{_MOVED} {_BALANCE} needed_moves least_moves least_layers lost lost_gpus lost_copies faulty_links",
+    shown=f"moves moved bytes transfer_s busiest_link least_moves {_BALANCE}",
     tiles="moves moved bytes transfer_s",
 )
 SOURCES = Table.of("sources", "plan distance bytes", "Where the copies come from", shown="distance bytes")
@@ -105,6 +105,8 @@ def _moved_row(replanned: Replanned, options: ReplanOptions) -> Row:
         balancedness_restored=replanned.restored,
         balancedness_fresh=replanned.fresh,
         needed_moves=replanned.needed,
+        least_moves=replanned.least.moves,
+        least_layers=replanned.least.layers,
         buffers=sum(step.buffer for step in replanned.steps),
         lost=list(options.lost),
         faulty_links=len(replanned.faults),

@@ -14,9 +14,9 @@ from itertools import combinations
 import numpy as np
 
 from placement.arrays import Experts, Floats, Index, Ints
-from placement.budget import Budget
+from placement.budget import CUT, Budget
 from placement.cp_solver import solve_within
-from placement.experts.problem import EQUAL, Problem
+from placement.experts.problem import EQUAL, Problem, proven
 
 _MOST_COLUMNS = 30_000  # of a model, 3 s to read
 _FEW_COLUMNS = (
@@ -145,32 +145,42 @@ def close(
     """
     found, bound = slot_expert.copy(), bound.copy()
     value = problem.evaluate(found)
-    layers: Index = np.flatnonzero(value > bound * (1 + EQUAL))
+    layers: Index = np.flatnonzero(~proven(value, bound))
     until = budget.search(_WORTH_S)
     better = optimal = 0
     many = _FEW_COLUMNS if problem.slots_per_gpu.max() > 2 else _PAIRS
-    for done, layer in enumerate(layers.tolist()):
-        part, own = problem.rows(np.array([layer])), until.part(1 / (layers.size - done))
-        step, start = _STEP, value[layer]
-        columns = columns_within(part, float(start))
-        while own.goes_on() and value[layer] > bound[layer] * (1 + EQUAL):
-            below = columns.within(value[layer] * (1 - EQUAL))  # what is equal but for rounding is not sought
-            target = value[layer]
-            if len(below.members) > many:
-                target = bound[layer] + step * (value[layer] - bound[layer])
-                below = columns.within(target)
-            if len(below.members) > _MOST_COLUMNS:
-                break
-            row, none = choose_columns(part, below, own, seed=seed)
-            if row is not None:
-                found[layer], value[layer], step = row, part.evaluate(row[None])[0], _STEP
-            elif none:
-                bound[layer], step = target, min(0.5, 2 * step)
-            else:
-                break
-        better += int(value[layer] < start)
-        optimal += int(value[layer] <= bound[layer] * (1 + EQUAL))
+
+    def state() -> tuple[int, int, float, float]:
+        least = float(np.minimum(bound, value).mean())
+        return int(proven(value, bound).sum()), problem.layers, float(value.mean()), least
+
+    with until, until.keeping():
+        for done, layer in enumerate(layers.tolist()):
+            part, own = problem.rows(np.array([layer])), until.part(1 / (layers.size - done))
+            step, start = _STEP, value[layer]
+            columns = columns_within(part, float(start))
+            while own.goes_on() and value[layer] > bound[layer] * (1 + EQUAL):
+                below = columns.within(
+                    value[layer] * (1 - EQUAL)
+                )  # what is equal but for rounding is not sought
+                target = value[layer]
+                if len(below.members) > many:
+                    target = bound[layer] + step * (value[layer] - bound[layer])
+                    below = columns.within(target)
+                if len(below.members) > _MOST_COLUMNS:
+                    break
+                until.tell(state)
+                row, none = choose_columns(part, below, own, seed=seed)
+                if row is not None:
+                    found[layer], value[layer], step = row, part.evaluate(row[None])[0], _STEP
+                elif none:
+                    bound[layer], step = target, min(0.5, 2 * step)
+                else:
+                    break
+            better += int(value[layer] < start)
+            optimal += int(value[layer] <= bound[layer] * (1 + EQUAL))
     words = (
         f"CP-SAT over patterns of a GPU in {layers.size} layers: {better} improved, {optimal} proven optimal"
     )
+    words += f"; {CUT}" * until.cut
     return found, bound, words if layers.size else ""

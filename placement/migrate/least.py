@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
+from typing import Any
 
 import numpy as np
 
@@ -75,12 +76,17 @@ def proven_moves(
     return LeastMoves(sum(int(own.sum()) * each for own, each in zip(bound, times, strict=True)), looked)
 
 
+def _glop() -> Any:
+    from ortools.linear_solver import pywraplp
+
+    solver: Any = pywraplp.Solver
+    return solver.CreateSolver("GLOP")
+
+
 class _Layer:
     """The linear program of one layer, and the bound that follows from its prices."""
 
     def __init__(self, task: MigrationTask, target: float) -> None:
-        from ortools.linear_solver import pywraplp
-
         problem = task.problem
         self.problem, self.held = problem, task.held[0]
         load = problem.mean[0] * (problem.gpus / problem.mean[0].sum())
@@ -96,14 +102,14 @@ class _Layer:
         )  # among its copies
         self.of_gpu = [np.flatnonzero(self.gpu == gpu).tolist() for gpu in range(problem.gpus)]
         self.of_expert = [np.flatnonzero(self.expert == e).tolist() for e in range(problem.experts)]
-        self.solver = pywraplp.Solver.CreateSolver("GLOP")
+        self.solver = _glop()
         self.goal, self.inf = self.solver.Objective(), self.solver.infinity()
         row = self.solver.Constraint
         self.one_count = [row(1, 1) for _ in load]
         self.one_column = [row(1, 1) for _ in range(problem.gpus)]
         self.bears, self.slots = row(-self.inf, 0), row(0, 0)
-        self.copies: dict[tuple[int, int], object] = {}
-        self.keeps: dict[tuple[int, int], object] = {}
+        self.copies: dict[tuple[int, int], Any] = {}
+        self.keeps: dict[tuple[int, int], Any] = {}
         self.columns: set[tuple[int, _Kept]] = set()
 
     def solve(self, answer: Experts, budget: Budget) -> float:

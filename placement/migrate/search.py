@@ -32,7 +32,7 @@ _MOST_CELLS = 1 << 23  # of [layers, GPUs, experts] in one part
 _TRIED, _TRIED_GPUS = 64, 72  # exchanges looked at in each layer and step, on so many GPUs; fewer on more...
 _FEWEST_TRIED = 8  # ... but so many
 _STEP_COST, _CELL_COST = 1.0, 1e-4  # units of work in a step, and for each of its cells
-_EVERY = 5  # steps from cycle to cycle
+_EVERY = 2  # steps from cycle to cycle: 2 to 5 % fewer moves than every 5, for 1.6 times the time
 _EAGER = 0.9
 _RISE, _FINISH, _FALL = (
     (0.0, OCTAVES),

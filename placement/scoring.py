@@ -22,6 +22,7 @@ from cost.terms.experts import expert_speed, placed_expert_work
 from placement.arrays import Floats, Ints
 from placement.experts.baselines import Baselines
 from placement.experts.bounds import lower_bound, proven_bound
+from placement.experts.columns import fits_columns
 from placement.experts.cpsat import is_small
 from placement.experts.problem import Problem, make_problem
 from placement.options import Objective
@@ -625,7 +626,8 @@ def placement_proof(
             problem = stage_problem(deployment, stage, part.slots_per_gpu, loads, objective, split)
             reached = problem.evaluate(part)
             if priced:
-                least = reached if is_small(problem) else proven_bound(problem, reached)
+                exact = is_small(problem) or fits_columns(problem)
+                least = reached if exact else proven_bound(problem, reached)
             else:
                 least = lower_bound(problem)
             least = np.where(problem.apart(part.slot_expert), least, np.minimum(1.0, reached))

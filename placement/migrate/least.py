@@ -116,17 +116,18 @@ class _Layer:
         """Return a bound of the moves; the columns of ``answer`` ``[slots]`` make the program feasible."""
         count = np.bincount(answer, minlength=self.problem.experts)
         on = self.problem.on_gpus(answer[None])[0]
+        usual = np.clip(self.now, 1, self.counts.size)
         if not self.fits.any(axis=1).all():
             return 0.0
         for expert, copies in enumerate(count.tolist()):
             self._add_count(expert, copies)
-            self._add_count(expert, int(np.clip(self.now[expert], 1, self.counts.size)))
+            self._add_count(expert, int(usual[expert]))
         for gpu, held in enumerate(self.of_gpu):
             self._add(gpu, tuple((h, int(count[self.expert[h]])) for h in held if on[gpu, self.expert[h]]))
             for kept in chain(
                 *(combinations(held, len(held) - gone) for gone in range(min(2, len(held) + 1)))
             ):
-                own = tuple((h, int(self.now[self.expert[h]])) for h in kept)
+                own = tuple((h, int(usual[self.expert[h]])) for h in kept)
                 if sum(self.share[self.expert[h], c - 1] for h, c in own) <= self.room[gpu]:
                     self._add(gpu, own)
         best = 0.0

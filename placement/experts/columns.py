@@ -19,13 +19,11 @@ from placement.cp_solver import solve_within
 from placement.experts.problem import EQUAL, Problem, proven
 
 _MOST_COLUMNS = 30_000  # of a model, 3 s to read
-_FEW_COLUMNS = (
-    2_000  # with which anything better than the answer is asked for at once; more of two slots, whose
-)
-_PAIRS = 30_000  # linear program is nearly whole
+_FEW_COLUMNS = 2_000  # with which anything better than the answer is asked for at once...
+_PAIRS = 30_000  # ... and with two slots a GPU, where the linear program is nearly whole
 _MOST_SETS = 400_000  # of copies that are looked at for it
+_WHOLE = 0.3  # of the work that is left: for that at first; then targets rise
 _STEP = 1 / 32  # of the gap: the first target above the bound; twice as much after each that is out of reach
-_WORTH_S = 10.0  # seconds' worth where no time was asked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +98,7 @@ def columns_within(problem: Problem, target: float) -> Columns:
 
 
 def choose_columns(
-    problem: Problem, columns: Columns, budget: Budget, *, seed: int
+    problem: Problem, columns: Columns, budget: Budget, *, seed: int, most_s: float
 ) -> tuple[Experts | None, bool]:
     """Return a placement ``[slots]`` with patterns of ``columns``, and whether it is proven that none has them."""
     from ortools.sat.python import cp_model
@@ -124,7 +122,7 @@ def choose_columns(
     model.add(every == problem.slots)
     for kind, gpus in enumerate(columns.gpus):
         model.add(sum(taken[i] for i in np.flatnonzero(columns.kind == kind).tolist()) == gpus.size)
-    solver, status = solve_within(model, budget, seed=seed, linear=2)
+    solver, status = solve_within(model, budget, seed=seed, most_s=most_s, linear=2)
     if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
         return None, status == cp_model.INFEASIBLE
     row = np.zeros(problem.slots, dtype=np.int32)
@@ -146,35 +144,39 @@ def close(
     found, bound = slot_expert.copy(), bound.copy()
     value = problem.evaluate(found)
     layers: Index = np.flatnonzero(~proven(value, bound))
-    until = budget.search(_WORTH_S)
     better = optimal = 0
-    many = _FEW_COLUMNS if problem.slots_per_gpu.max() > 2 else _PAIRS
+    many, first = (_FEW_COLUMNS, _STEP) if problem.slots_per_gpu.max() > 2 else (_PAIRS, 0.5)
 
     def state() -> tuple[int, int, float, float]:
         least = float(np.minimum(bound, value).mean())
         return int(proven(value, bound).sum()), problem.layers, float(value.mean()), least
 
-    with until, until.keeping():
+    with budget, budget.keeping():
         for done, layer in enumerate(layers.tolist()):
-            part, own = problem.rows(np.array([layer])), until.part(1 / (layers.size - done))
-            step, start = _STEP, value[layer]
+            part, own = problem.rows(np.array([layer])), budget.part(1 / (layers.size - done))
+            start = value[layer]
+            step, tried = first, np.inf  # the least value below which nothing was found in time
             columns = columns_within(part, float(start))
             while own.goes_on() and value[layer] > bound[layer] * (1 + EQUAL):
                 below = columns.within(
                     value[layer] * (1 - EQUAL)
                 )  # what is equal but for rounding is not sought
-                target = value[layer]
-                if len(below.members) > many:
+                target, most_s = value[layer], own.left() / 1000
+                if len(below.members) <= many and value[layer] < tried:
+                    most_s *= _WHOLE if tried == np.inf else 1.0
+                else:
                     target = bound[layer] + step * (value[layer] - bound[layer])
                     below = columns.within(target)
                 if len(below.members) > _MOST_COLUMNS:
                     break
-                until.tell(state)
-                row, none = choose_columns(part, below, own, seed=seed)
+                budget.tell(state)
+                row, none = choose_columns(part, below, own, seed=seed, most_s=most_s)
                 if row is not None:
-                    found[layer], value[layer], step = row, part.evaluate(row[None])[0], _STEP
+                    found[layer], value[layer], step = row, part.evaluate(row[None])[0], first
                 elif none:
                     bound[layer], step = target, min(0.5, 2 * step)
+                elif target == value[layer]:
+                    tried = target
                 else:
                     break
             better += int(value[layer] < start)
@@ -182,5 +184,5 @@ def close(
     words = (
         f"CP-SAT over patterns of a GPU in {layers.size} layers: {better} improved, {optimal} proven optimal"
     )
-    words += f"; {CUT}" * until.cut
+    words += f"; {CUT}" * budget.cut
     return found, bound, words if layers.size else ""

@@ -29,6 +29,7 @@ EASY_S, HARD_S = 1.0, 10.0
 """Seconds' worth of search where none are asked for: with a small gap after the fast path, and with a wide one."""
 
 _BEHIND = 0.01  # of a baseline, at most, between batches: to make one takes as long as all the rest
+_BEFORE_PATTERNS = 0.2  # of the time limit: a good answer leaves fewer patterns of a GPU
 _COUNT_SHARE = 0.85  # of the time limit: where the fold is exact, counts are all there is to find
 _COUNT_COST = 0.4, 2e-5  # units for a step of count search, and for each copy in its layers
 _ANNEAL_COST = 0.15, 3.5e-7  # units for a step of annealing, and for each number that it writes
@@ -93,7 +94,8 @@ def solve(
     search = _Search(seed, effort)
     place = search.one_load if ordered.scenarios == 1 else search.several_loads
     rivals = Baselines(judge.average, eplb_groups=eplb_groups, nodes=nodes)
-    found = place_spread(ordered.even, place, Budget() if small or few else budget, search.log)
+    first = Budget() if small else budget.part(_BEFORE_PATTERNS) if few else budget
+    found = place_spread(ordered.even, place, first, search.log)
     fitted = None
     with budget:
         fitted = fit_to_split(found, problem, search.log)
@@ -114,8 +116,11 @@ def solve(
         if judge is not ordered:
             bound = None  # by votes nothing is proven of the plain mean
     elif few:
-        bound = proven_bound(problem, problem.evaluate(fitted))
-        fitted, bound, words = close(problem, fitted, bound, budget, seed=seed)
+        value = problem.evaluate(fitted)
+        bound = proven_bound(problem, value)
+        worth_s, why = worth_searching(value, bound)
+        result = partial(result, search=why if budget.seconds is None else "")
+        fitted, bound, words = close(problem, fitted, bound, budget.search(worth_s), seed=seed)
         search.log += [words] if words else []
     return result(fitted, log=tuple(search.log), interrupted=budget.interrupted, exact=bound)
 

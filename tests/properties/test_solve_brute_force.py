@@ -256,7 +256,7 @@ def test_patterns_of_a_gpu_prove_the_best(seeds: range) -> None:
             continue
         rows = ways_to_fill(problem.experts, problem.slots_per_gpu)
         start = rows[[int(np.random.default_rng(seed).integers(len(rows)))]]
-        found, bound, _ = close(problem, start, lower_bound(problem), Budget(None), seed=0)
+        found, bound, _ = close(problem, start, lower_bound(problem), Budget(None).search(10), seed=0)
         assert problem.evaluate(found)[0] == pytest.approx(best, rel=1e-8), seed
         assert bound[0] == pytest.approx(best, rel=1e-8), seed
         checked += 1

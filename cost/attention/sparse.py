@@ -122,11 +122,11 @@ class AsIfSparse:
                 weight * half * self._prompt_flop(1 + half * (1 + node))
                 for node, weight in zip(_NODES.tolist(), _WEIGHTS.tolist(), strict=True)
             )
-            whole = 2 * root * self._prompt_flop(root) - 2 * total - self._prompt_flop(1.0)
-            return whole / tokens * at_most(context, 1.0)
-        seen = self.reach(context)
-        last = self._prompt_flop(self.most + 0.5) - self._prompt_flop(self.most - 0.5)
-        return (self._prompt_flop(seen) + (context - seen) * last) / tokens
+            prompt_flop = 2 * root * self._prompt_flop(root) - 2 * total - self._prompt_flop(1.0)
+            return prompt_flop / tokens * at_most(context, 1.0)
+        reach = self.reach(context)
+        token_flop = self._prompt_flop(self.most + 0.5) - self._prompt_flop(self.most - 0.5)
+        return (self._prompt_flop(reach) + (context - reach) * token_flop) / tokens
 
     def _prompt_flop(self, tokens: Quantity) -> Quantity:
         return tokens * self.inner.prefill_flop(tokens)
@@ -146,12 +146,12 @@ def as_if_sparse(model: Model, rule: str) -> Model:
     InputError
         If the rule is none.
     """
-    most = most_tokens_read(rule) if rule else None
+    limit = most_tokens_read(rule) if rule else None
     kinds = []
     for layer in model.kinds:
         attention = layer.attention
         inner = attention.inner if isinstance(attention, AsIfSparse) else attention
-        kinds.append(replace(layer, attention=AsIfSparse(inner, most) if rule else inner))
+        kinds.append(replace(layer, attention=AsIfSparse(inner, limit) if rule else inner))
     if tuple(kinds) == model.kinds:
         return model
     return replace(model, layers=tuple(kinds[kind] for kind in model.kind_of))

@@ -47,9 +47,9 @@ class Facts:
         """Mark ``keys`` as known and without effect on cost."""
         self.known.update(keys)
 
-    def must_be(self, key: str, what: str) -> NoReturn:
+    def must_be(self, key: str, expected: str) -> NoReturn:
         """Raise InputError: the value of ``key`` is not what it must be."""
-        raise wrong(self.data.get(key), f"{self.where}: {key}", what)
+        raise wrong(self.data.get(key), f"{self.where}: {key}", expected)
 
     def refuse(self, why: str) -> NoReturn:
         """Raise InputError naming the part of the architecture that is not modelled."""
@@ -71,11 +71,13 @@ class Facts:
     def one_of(self, *keys: str) -> str:
         """Return the first of ``keys`` that is there: they are names of one thing, so all must say the same."""
         self.ignore(*keys)
-        first, *others = [key for key in keys if self.has(key)] or keys[:1]
-        for other in others:
-            if self.data[other] != self.data[first]:
-                self.must_be(other, f"the same as {first} ({shown(self.data[first])}), which means the same")
-        return first
+        chosen, *synonyms = [key for key in keys if self.has(key)] or keys[:1]
+        for synonym in synonyms:
+            if self.data[synonym] != self.data[chosen]:
+                self.must_be(
+                    synonym, f"the same as {chosen} ({shown(self.data[chosen])}), which means the same"
+                )
+        return chosen
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Give keys that are there other names; where both are there, they must say the same."""
@@ -148,21 +150,21 @@ class Facts:
         if len(values) != layers:
             self.refuse(f"{key} has {len(values)} entries for {layers} layers; give one a layer.")
         for index, value in enumerate(values):
-            if not any(value == one and type(value) is type(one) for one in allowed):
-                names = ", ".join(str(one) for one in allowed)
+            if not any(value == entry and type(value) is type(entry) for entry in allowed):
+                names = ", ".join(str(entry) for entry in allowed)
                 self.refuse(f"{key}[{index}] is {shown(value)}, which is not modelled; known: {names}.")
         return values
 
-    def layers_with(self, key: str, layers: int, wanted: object, *others: object) -> list[bool]:
-        """Return whether each layer's entry under ``key`` is ``wanted``; it may also be one of ``others``."""
-        return [value == wanted for value in self.per_layer(key, layers, (*others, wanted))]
+    def layers_with(self, key: str, layers: int, entry: object, *alternatives: object) -> list[bool]:
+        """Return whether each layer's entry under ``key`` is ``entry``; it may also be one of ``alternatives``."""
+        return [value == entry for value in self.per_layer(key, layers, (*alternatives, entry))]
 
     def layers(self, key: str = "num_hidden_layers") -> int:
         """Return the number of layers."""
         return self.count(key)
 
-    def divides(self, part: int, whole: int, what: str) -> int:
-        """Return ``whole // part``; ``what`` says which two do not fit where there is a rest."""
-        if whole % part:
-            self.refuse(f"{what} ({whole:,} is not a multiple of {part:,}).")
-        return whole // part
+    def divides(self, part: int, total: int, problem: str) -> int:
+        """Return ``total // part``; ``problem`` says which two do not fit where there is a rest."""
+        if total % part:
+            self.refuse(f"{problem} ({total:,} is not a multiple of {part:,}).")
+        return total // part

@@ -16,22 +16,22 @@ _STATE_THE_PRODUCT = frozenset({"", "default", "llama3", "longrope", "su", "prop
 
 
 def most_positions(
-    own: Mapping[str, object], config: Mapping[str, object], source: str
+    recorded: Mapping[str, object], config: Mapping[str, object], source: str
 ) -> tuple[int | None, str]:
     """Return the tokens of the longest sequence and where that was read; None and "" where nothing states it.
 
     Parameters
     ----------
-    own:
+    recorded:
         What was found before: ``most_context`` and ``most_context_source``.
     config:
         The language model's part of a ``config.json``.
     source:
         Where that is from.
     """
-    before = _whole(own.get("most_context"))
-    if before is not None:
-        return before, str(own.get("most_context_source", source))
+    known = _whole(recorded.get("most_context"))
+    if known is not None:
+        return known, str(recorded.get("most_context_source", source))
     key = next((key for key in _STATED if _whole(config.get(key)) is not None), None)
     stated = None if key is None else _whole(config[key])
     if key is None or stated is None:

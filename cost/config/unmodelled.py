@@ -52,9 +52,9 @@ def _twin(facts: Facts, key: str) -> str | None:
     value = facts.data[key]
     if isinstance(value, bool) or not isinstance(value, int) or value < _LEAST_TWIN:
         return None
-    for other in sorted(facts.known):
-        if facts.data.get(other) == value and (other in key or key in other):
-            return other
+    for read_key in sorted(facts.known):
+        if facts.data.get(read_key) == value and (read_key in key or key in read_key):
+            return read_key
     return None
 
 

@@ -74,8 +74,8 @@ class Taken(NamedTuple):
 
     def spread(self, off: float = 0.0) -> tuple[float, float]:
         """Return by how many GiB start logs have less, and more, room beside weights that are ``off`` either way."""
-        less, more = self.high - self.gib, self.gib - self.low
-        return math.hypot(less, SPREAD_GIB, off), math.hypot(more, SPREAD_GIB, off)
+        shortfall, surplus = self.high - self.gib, self.gib - self.low
+        return math.hypot(shortfall, SPREAD_GIB, off), math.hypot(surplus, SPREAD_GIB, off)
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -174,10 +174,10 @@ class EngineMemory:
         uses = {use: sum(part.value * times for part, times in row) for use, row in parts.items()}
         if self.base != "before loading":  # else activations are in the part that the utilisation leaves
             uses["workspace"] += max(0.0, forward - self.always.value - self.per_logits.value * logits)
-        every, value = [part for row in parts.values() for part in row], sum(uses.values())
-        less = math.hypot(*((part.value - part.low) * times for part, times in every))
-        more = math.hypot(*((part.high - part.value) * times for part, times in every))
-        return Taken(value, value - less, value + more, uses)
+        terms, value = [part for row in parts.values() for part in row], sum(uses.values())
+        below = math.hypot(*((part.value - part.low) * times for part, times in terms))
+        above = math.hypot(*((part.high - part.value) * times for part, times in terms))
+        return Taken(value, value - below, value + above, uses)
 
     def usual_utilisation(
         self,
@@ -199,25 +199,27 @@ class EngineMemory:
             usual = [coefficient for gpus, coefficient in sorted(self.by_tp.items()) if tp >= gpus]
             return usual[-1].value if usual else self.utilisation.value
         usual_chunk, *graph = next(
-            (rest for below, *rest in _CHUNKS if total < below), (_CHUNK, _GRAPH, _GRAPH)
+            (row for below, *row in _CHUNKS if total < below), (_CHUNK, _GRAPH, _GRAPH)
         )
-        most = graph[tp >= 4]
-        reserve = 512 + 1.5 * max(chunk or usual_chunk, 2048) + 2 * most + 128 * tp * stages
-        reserve += (ranks > 1) * most * ranks * (4.5 if most > 300 else 3)
+        graph_sequences = graph[tp >= 4]
+        reserve = 512 + 1.5 * max(chunk or usual_chunk, 2048) + 2 * graph_sequences + 128 * tp * stages
+        reserve += (ranks > 1) * graph_sequences * ranks * (4.5 if graph_sequences > 300 else 3)
         reserve = max(reserve, (total > 60) * 10240) + 2048 * drafts
         return (total - reserve * _MIB) / total
 
     def part(self, utilisation: float | None = None) -> float:
         """Return the part of what is left beside weights that the engine gives to the cache."""
-        given = self.utilisation.value if utilisation is None else utilisation
-        return given if self.base == "after loading" else 1.0
+        fraction = self.utilisation.value if utilisation is None else utilisation
+        return fraction if self.base == "after loading" else 1.0
 
-    def room_gib(self, total: float, weights: float, taken: float, utilisation: float | None = None) -> float:
+    def room_gib(
+        self, total: float, weights: float, overhead: float, utilisation: float | None = None
+    ) -> float:
         """GiB that the engine allocates for the cache; below 0 it does not start.
 
         Parameters
         ----------
-        total, weights, taken:
+        total, weights, overhead:
             GiB: what the driver reports, weights (of drafts too), and :meth:`taken_gib`.
         utilisation:
             The engine's default if None.
@@ -225,8 +227,8 @@ class EngineMemory:
         part = self.utilisation.value if utilisation is None else utilisation
         total -= self.outside.value
         if self.base == "after loading":
-            return part * (total - weights - taken)
-        return (part - self.share_of_total.value) * total - weights - taken
+            return part * (total - weights - overhead)
+        return (part - self.share_of_total.value) * total - weights - overhead
 
 
 @dataclass(frozen=True, config=CHECKED)

@@ -108,7 +108,7 @@ class Roofline(Shown):
         model = self.deployment.model
         slots = 0 if model.moe is None else model.moe.experts
         work, shape = self.deployment.workload, StepShape()
-        return float(shard_bytes(model, work, model.whole, shape, each=slots, routed=False)[0])
+        return float(shard_bytes(model, work, model.whole, shape, slots=slots, routed=False)[0])
 
     @cached_property
     def depth(self) -> int:

@@ -326,5 +326,5 @@ def _token_bytes(log: StartLog, model: Model, workload: Workload) -> float | Non
         if abs(twice - 2 * once) > once * 1e-9:
             return None
     shape = _shape(log).under(workload, 1.0)
-    _, cache, _ = shard_bytes(model, workload, model.whole, shape, each=0.0)
+    _, cache, _ = shard_bytes(model, workload, model.whole, shape, slots=0.0)
     return float(cache) / log.tp / _TOKENS / log.pp / log.dcp

@@ -60,8 +60,8 @@ def _level_by_sets(
     """Return the maximum over sets of GPUs of the load that cannot leave them over their speed, ``[layers]``."""
     gpus, sets = assignment.gpus, 1 << assignment.gpus
     pace = np.zeros(sets)
-    for gpu, each in enumerate(np.ones(gpus) if speed is None else speed):
-        pace[1 << gpu : 2 << gpu] = pace[: 1 << gpu] + each
+    for gpu, rate in enumerate(np.ones(gpus) if speed is None else speed):
+        pace[1 << gpu : 2 << gpu] = pace[: 1 << gpu] + rate
     level = np.empty(assignment.layers)
     size = max(1, _SET_CELLS // sets)
     for start in range(0, assignment.layers, size):
@@ -102,10 +102,10 @@ class _Graph:
         self.supply = np.floor(self.load * self.unit).astype(np.int32)
         experts, gpus = load.size, speed.size
         pair = slot_expert.astype(np.int64) * gpus + slot_gpu
-        edges, first, self.edge_of_slot = np.unique(pair, return_index=True, return_inverse=True)
+        edges, first_slot, self.edge_of_slot = np.unique(pair, return_index=True, return_inverse=True)
         self.expert, self.gpu = edges // gpus, edges % gpus
         self.first = np.zeros(slot_expert.size, dtype=bool)
-        self.first[first] = True  # a second copy on the same GPU takes nothing
+        self.first[first_slot] = True  # a second copy on the same GPU takes nothing
         self.slot_expert = slot_expert
         self.nodes = experts + gpus + 2
         copies = np.bincount(self.expert, minlength=experts)
@@ -145,9 +145,9 @@ class _Graph:
         self.flow = result.flow
         if result.flow_value == self.supply.sum(dtype=np.int64):
             return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
-        left = network - result.flow
-        left.eliminate_zeros()
-        reached = breadth_first_order(left, 0, return_predecessors=False).astype(np.intp)
+        residual = network - result.flow
+        residual.eliminate_zeros()
+        reached = breadth_first_order(residual, 0, return_predecessors=False).astype(np.intp)
         return (
             reached[(reached > 0) & (reached <= experts)] - 1,
             reached[(reached > experts) & (reached < sink)] - 1 - experts,

@@ -212,8 +212,8 @@ class Runs:
     def closeness(self, lengths: Mapping[str, float], features: Array, which: Indices) -> Array:
         """Return ``exp(-d^2 / 2)`` of each question and each of the runs ``which``, ``[questions, runs]``."""
         at, scales = [FEATURES.index(name) for name in lengths], np.array([*lengths.values()])
-        mine, theirs = features[:, at] / scales, self.features[which][:, at] / scales
-        square = (mine**2).sum(1)[:, None] + (theirs**2).sum(1) - 2 * mine @ theirs.T
+        questions, runs = features[:, at] / scales, self.features[which][:, at] / scales
+        square = (questions**2).sum(1)[:, None] + (runs**2).sum(1) - 2 * questions @ runs.T
         close: Array = np.exp(-0.5 * np.clip(square, 0.0, FAR))
         return close
 
@@ -233,8 +233,8 @@ class Runs:
         """Return the same at each of :data:`TIMES` in place of the questions' own, ``[questions, times]``."""
         logs = np.zeros((len(features), len(TIMES)))
         for part, (which, alike, at_times) in zip(self.parts, self.alike(kind), strict=True):
-            others = {name: length for name, length in part.lengths.items() if name != "time"}
-            weights = self.closeness(others, features, which) * (alike * self.weights[which])
+            lengths = {name: length for name, length in part.lengths.items() if name != "time"}
+            weights = self.closeness(lengths, features, which) * (alike * self.weights[which])
             logs += weights @ at_times
         return logs
 
@@ -252,11 +252,11 @@ class Runs:
             configuration = np.round(np.delete(self.features[which], SWEPT, axis=1), 3)
             _, number = np.unique(configuration, axis=0, return_inverse=True)
             code = {kind: i for i, kind in enumerate(dict.fromkeys(of))}
-            each = np.array([code[kind] for kind in of], dtype=np.int64)
+            codes = np.array([code[kind] for kind in of], dtype=np.int64)
             for kind, i in code.items():
-                matrix[each == i] = self.covariance(kind, self.features[which[each == i]])
+                matrix[codes == i] = self.covariance(kind, self.features[which[codes == i]])
             matrix = matrix[:, which]
-            swept = (each[:, None] == each) & (number.ravel()[:, None] == number.ravel())
+            swept = (codes[:, None] == codes) & (number.ravel()[:, None] == number.ravel())
             matrix += SWEEP * swept + self.noise**2 * np.eye(len(which))
             inverse: Array = np.linalg.inv(matrix).astype(np.float64)
             self._inverses[key] = np.asarray(which, dtype=np.int64), inverse
@@ -276,13 +276,13 @@ class Runs:
         which, inverse = self._inverse(kind.model)
         kernel = self.covariance(kind, features)[:, which]
         prior = sum(part.variance for part in self.parts) + self.noise**2 + SWEEP
-        left: Array = prior - np.einsum("qr,rs,qs->q", kernel, inverse, kernel, optimize=True)
-        return np.maximum(left, self.noise**2 + SWEEP)
+        remaining: Array = prior - np.einsum("qr,rs,qs->q", kernel, inverse, kernel, optimize=True)
+        return np.maximum(remaining, self.noise**2 + SWEEP)
 
     def near(self, kind: Kind, features: Array) -> Indices:
         """Return how many runs of the same model and chip (and engine, if named) are near, ``[questions]``."""
-        mine = (self.columns["model"] == kind.model) & (self.columns["chip"] == kind.chip)
-        which = np.flatnonzero(mine & ((self.columns["engine"] == kind.engine) | (not kind.engine)))
+        same_chip = (self.columns["model"] == kind.model) & (self.columns["chip"] == kind.chip)
+        which = np.flatnonzero(same_chip & ((self.columns["engine"] == kind.engine) | (not kind.engine)))
         close = self.closeness(PARTS[0].lengths, features, which)
         for name, factor in PARTS[0].other.items():
             close *= np.where(self.columns[name][which] == getattr(kind, name), 1.0, factor)
@@ -290,9 +290,9 @@ class Runs:
 
     def count(self, kind: Kind) -> float:
         """Return how many runs are of a question's model, chip, format (and engine, if named)."""
-        mine = (self.columns["model"] == kind.model) & (self.columns["chip"] == kind.chip)
-        mine &= self.columns["format"] == kind.format
-        return float((mine & ((self.columns["engine"] == kind.engine) | (not kind.engine))).sum())
+        same_chip = (self.columns["model"] == kind.model) & (self.columns["chip"] == kind.chip)
+        same_chip &= self.columns["format"] == kind.format
+        return float((same_chip & ((self.columns["engine"] == kind.engine) | (not kind.engine))).sum())
 
     def fitted(self, logs: Array, clip: float = CLIP) -> Runs:
         """Return the same runs with the weights that their ``logs`` of measured over predicted give, ``[runs]``.
@@ -347,8 +347,8 @@ class Correction:
 
     def formats(self, model: Model) -> list[str]:
         """Return the formats of weights that the model ran in."""
-        size, every = float(model.total_params), [runs for runs in (self.runs, self.own) if runs]
-        return sorted({kind.format for runs in every for kind in runs.kinds if kind.model == size})
+        size, run_sets = float(model.total_params), [runs for runs in (self.runs, self.own) if runs]
+        return sorted({kind.format for runs in run_sets for kind in runs.kinds if kind.model == size})
 
     @cached_property
     def newest(self) -> float:
@@ -400,15 +400,15 @@ class Correction:
         shared, which = np.unique(features[0][:, STEADY], axis=0, return_inverse=True)
         rows = np.zeros((len(shared), len(FEATURES)))
         rows[:, STEADY] = shared
-        found = np.empty((len(kinds), len(features[0])))
-        for place, (kind, each) in enumerate(zip(kinds, features, strict=True)):
+        corrected = np.empty((len(kinds), len(features[0])))
+        for place, (kind, questions) in enumerate(zip(kinds, features, strict=True)):
             logs = (1 - SLOPE) * TIMES
             logs = logs + sum(np.clip(runs.curve(kind, rows), -MOST, MOST) for runs in self.every(kind))
             up, down = np.maximum.accumulate(logs, 1), np.minimum.accumulate(logs[:, ::-1], 1)[:, ::-1]
-            at = np.clip((each[:, 0] - TIMES[0]) / (TIMES[1] - TIMES[0]), 0, len(TIMES) - 1.001)
+            at = np.clip((questions[:, 0] - TIMES[0]) / (TIMES[1] - TIMES[0]), 0, len(TIMES) - 1.001)
             low, row, rising = at.astype(np.int64), which.reshape(-1), SLOPE * TIMES + (up + down) / 2
-            found[place] = rising[row, low] + (at - low) * (rising[row, low + 1] - rising[row, low])
-        return found
+            corrected[place] = rising[row, low] + (at - low) * (rising[row, low + 1] - rising[row, low])
+        return corrected
 
 
 PHYSICS = Correction(Runs((), np.zeros((0, len(FEATURES))), np.zeros(0)))
@@ -490,7 +490,7 @@ def shipped_correction() -> Correction:
     return Correction(runs, unnamed=without_engines(runs, np.array([line.unnamed for line in lines])))
 
 
-def correction_with(own: Sequence[RunLine] = (), *, physics: bool = False) -> Correction:
+def correction_with(own_runs: Sequence[RunLine] = (), *, physics: bool = False) -> Correction:
     """Return the shipped correction, or none for the bare ``physics``, with a user's own runs on top."""
     shipped = PHYSICS if physics else shipped_correction()
-    return replace(shipped, own=runs_of(own, OWN_PARTS)) if own else shipped
+    return replace(shipped, own=runs_of(own_runs, OWN_PARTS)) if own_runs else shipped

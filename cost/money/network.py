@@ -44,8 +44,8 @@ class NetworkPart:
         """
         if self.kind == SWITCH:
             return sum(cluster.switches.get(kind, 0) for kind in SCALE_OUT_KINDS)
-        rows = (one for one in cluster.cabling if not one.scale_up and one.fabric == self.fabric)
-        return sum(one.transceivers for one in rows)
+        rows = (row for row in cluster.cabling if not row.scale_up and row.fabric == self.fabric)
+        return sum(row.transceivers for row in rows)
 
 
 def network_parts(cluster: Cluster) -> list[NetworkPart]:

@@ -172,8 +172,8 @@ class Roofline(Shown):
     @property
     def drawn(self) -> dict[str, Array]:
         """Steps at even distances up to twice the balancing batch: the lecture's picture."""
-        most = 2 * step.balancing_batch(self.deployment.model, self.gpu)
-        return self.steps(np.linspace(most / POINTS, most, POINTS))
+        widest = 2 * step.balancing_batch(self.deployment.model, self.gpu)
+        return self.steps(np.linspace(widest / POINTS, widest, POINTS))
 
     @cached_property
     def figures(self) -> Mapping[str, float | None]:

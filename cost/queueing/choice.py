@@ -62,19 +62,19 @@ def best_under_load(
     best: Choice | None = None
     for row in candidates(serving, limits):
         pools = pools_of(serving, row)
-        one = Choice(row, pools, make_for(pools), None)
+        choice = Choice(row, pools, make_for(pools), None)
         least = None if best is None or best.requests_per_s is None else best.requests_per_s * (1 + NEAR)
         if least is not None:
-            tried = under_load(pools, one.make(least, 0), limits, router)
+            tried = under_load(pools, choice.make(least, 0), limits, router)
             if not tried.keeps or tried.grows:
                 continue
         near = least or row.requests_per_s / 2
         try:
-            found = most_requests(pools, one.make, limits, near, router, on_try, seeds=1)
+            highest = most_requests(pools, choice.make, limits, near, router, on_try, seeds=1)
         except InfeasibleError:
-            best = best or one
+            best = best or choice
             continue
-        best = replace(one, requests_per_s=found.requests_per_s)
+        best = replace(choice, requests_per_s=highest.requests_per_s)
     return best
 
 
@@ -98,19 +98,19 @@ def candidates(serving: Serving, limits: LoadLimits) -> list[RateMatch]:
     Besides, of each way, what makes the first token soonest without waiting: it has most time to wait.
     """
     rows: list[RateMatch] = []
-    for token, first in STRICTER:
+    for token, first_token in STRICTER:
         tpot_s = None if limits.tpot_s is None else token * limits.tpot_s
-        ttft_s = None if limits.ttft_s is None else first * limits.ttft_s
+        ttft_s = None if limits.ttft_s is None else first_token * limits.ttft_s
         rows += replace(serving, ttft_s=ttft_s, _known={}).bests(tpot_s).values()
     for matches in replace(serving, ttft_s=limits.ttft_s, _known={}).ways(limits.tpot_s).values():
         if len(matches):
             rows.append(matches.row(int(np.argmin(matches.prefill_s + matches.transfer_s))))
-    found: dict[object, RateMatch] = {}
+    matches_by_layout: dict[object, RateMatch] = {}
     for row in rows:
         sides = serving.sides(row)
         key = tuple((role, int(side.layout[at]), workers) for role, side, at, workers in sides)
-        found.setdefault(key, row)
-    return list(found.values())
+        matches_by_layout.setdefault(key, row)
+    return list(matches_by_layout.values())
 
 
 def loaded_supply(
@@ -147,12 +147,12 @@ def loaded_supply(
 def out_of_reach(serving: Serving, limits: LoadLimits) -> InfeasibleError:
     """Return which limit no layout keeps even without waiting, or that none keeps them under any load."""
     where = serving.decode.deployment.cluster.name
-    speeds = [one.tok_s_per_user.max() for one in serving.ways().values() if len(one)]
+    speeds = [matches.tok_s_per_user.max() for matches in serving.ways().values() if len(matches)]
     name, limit_s, least_s = "ttft_p99_ms", limits.ttft_s, serving.fastest_ttft_s
     if speeds and limits.tpot_s is not None and limits.tpot_s < 1 / float(max(speeds)):
         name, limit_s, least_s = "tpot_ms", limits.tpot_s, 1 / float(max(speeds))
-    what = "an output token" if name == "tpot_ms" else "the first token"
-    alone = f"{what} takes {rounded_up(least_s * 1e3)} ms at best, queueing excluded"
+    token = "an output token" if name == "tpot_ms" else "the first token"
+    alone = f"{token} takes {rounded_up(least_s * 1e3)} ms at best, queueing excluded"
     return InfeasibleError(
         f"{input_name(name)} {(limit_s or 0.0) * 1e3:g} is out of reach on {where} at the 99th percentile: "
         f"{alone}; relax the limit, or use faster or more GPUs."

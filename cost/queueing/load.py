@@ -73,9 +73,9 @@ class UnderLoad:
     @cached_property
     def tpot_s(self) -> Array:
         """Seconds of each token after the first; 0 for answers of one token."""
-        one = self.outcome
-        later = np.maximum(one.osl - 1, 1)
-        return ((one.done_s - one.first_s) / later)[self.counted]
+        outcome = self.outcome
+        later = np.maximum(outcome.osl - 1, 1)
+        return ((outcome.done_s - outcome.first_s) / later)[self.counted]
 
     @cached_property
     def e2e_s(self) -> Array:
@@ -85,10 +85,10 @@ class UnderLoad:
     @cached_property
     def good(self) -> NDArray[np.bool_]:
         """Whether each kept both limits."""
-        found = np.ones(len(self.ttft_s), dtype=bool)
+        good = np.ones(len(self.ttft_s), dtype=bool)
         for seconds, limit in self._limited:
-            found &= seconds <= limit
-        return found
+            good &= seconds <= limit
+        return good
 
     @property
     def keeps(self) -> bool:
@@ -169,9 +169,9 @@ def under_load(
     """
     outcome = pools.simulate(requests, router)
     begun, total = len(requests.begun), len(requests)
-    first = begun + int(WARM_UP * (total - begun)) if requests.made else 0
+    start = begun + int(WARM_UP * (total - begun)) if requests.made else 0
     at = np.arange(total)
-    return UnderLoad(outcome, limits, (at >= first) & (at < total - requests.tail))
+    return UnderLoad(outcome, limits, (at >= start) & (at < total - requests.tail))
 
 
 @dataclass(frozen=True)
@@ -216,12 +216,12 @@ def most_requests(
     """
 
     def keeps(rate: float, seed: int) -> bool:
-        asked = make(rate, seed)
-        tried = under_load(pools, asked, limits, router)
-        found = tried.keeps and not (asked.made and tried.grows)
+        requests = make(rate, seed)
+        tried = under_load(pools, requests, limits, router)
+        rates = tried.keeps and not (requests.made and tried.grows)
         if on_try is not None:
-            on_try(rate, found)
-        return found
+            on_try(rate, rates)
+        return rates
 
     def largest(low: float, high: float, seed: int) -> float:
         while high > low * (1 + NEAR):
@@ -244,11 +244,11 @@ def most_requests(
                 break
         else:
             raise InfeasibleError(_out_of_reach(under_load(pools, make(low, 0), limits, router)))
-    found = [largest(low, high, 0)]
+    rates = [largest(low, high, 0)]
     for seed in range(1, seeds):
-        low, high = found[0] * 0.8, found[0] * 1.25
-        found.append(largest(low, high, seed) if keeps(low, seed) else low)
-    return MostRequests(float(np.median(found)), min(found), max(found))
+        low, high = rates[0] * 0.8, rates[0] * 1.25
+        rates.append(largest(low, high, seed) if keeps(low, seed) else low)
+    return MostRequests(float(np.median(rates)), min(rates), max(rates))
 
 
 def _out_of_reach(alone: UnderLoad) -> str:
@@ -276,16 +276,16 @@ def stream_of(
     stream shorter than an answer would never fill them.
     """
 
-    def make(rate: float, other: int) -> Requests:
+    def make(rate: float, run_seed: int) -> Requests:
         held = in_engines(pools, lengths, rate)
         number = round(min(MOST, max(FEWEST, 2 * held)))
         begun = round(held)
         new = made_requests(
-            lengths, begun + number, requests_per_s=rate, cv=cv, arrivals=arrivals, seed=seed + other
+            lengths, begun + number, requests_per_s=rate, cv=cv, arrivals=arrivals, seed=seed + run_seed
         )
-        made = _begun(new, begun, [seed, other])
+        made_tokens = _begun(new, begun, [seed, run_seed])
         starts = [0.0] * begun + [at - new.starts_s[begun] for at in new.starts_s[begun:]]
-        return replace(new, starts_s=starts, begun=made, tail=round(min(TAIL * number, held)))
+        return replace(new, starts_s=starts, begun=made_tokens, tail=round(min(TAIL * number, held)))
 
     return make
 
@@ -327,9 +327,9 @@ def in_engines(pools: EnginePools, lengths: Lengths, requests_per_s: float) -> f
     Little's law: the rate times the seconds of an answer, whose steps take the longer the more there are. Where one
     pool serves both phases, all wait in each step for the attention group with most tokens of prompts.
     """
-    whole = sum(pool.share for pool in pools.decoding)
+    total_share = sum(pool.share for pool in pools.decoding)
     return sum(
-        pool.workers * _in_engine(pool, lengths, requests_per_s * pool.each / whole)
+        pool.workers * _in_engine(pool, lengths, requests_per_s * pool.each / total_share)
         for pool in pools.decoding
     )
 
@@ -338,19 +338,19 @@ def _in_engine(pool: EnginePool, lengths: Lengths, rate: float) -> float:
     """Return about how many requests decode in an engine of a pool at its own rate."""
     context, steps = lengths.mean_isl + lengths.mean_osl / 2, lengths.mean_osl / pool.accept
     table, tokens = pool.table, lengths.mean_isl * (1 - lengths.prefix_hit)
-    most = _seats_of(pool, lengths)
+    seats = _seats_of(pool, lengths)
     budget = float(pool.scheduler.tokens)
     chunk = min(tokens, budget)
-    arriving, held, each = rate * tokens / chunk, 0.0, chunk / table.groups
+    arriving, held, mean_chunk = rate * tokens / chunk, 0.0, chunk / table.groups
     for _ in range(ROUNDS):
         step_s = pool.factor * table.decode(max(held, 1.0), context)
         if pool.role == BOTH:
             # a step has prompts if one arrived in the step before, which is longer if it had some
-            busiest = min(max(chunk, each), budget)
-            added_s = pool.factor * table.prompts(busiest, lengths.mean_isl, min(each, busiest), held)
-            none, some = math.exp(-arriving * step_s), math.exp(-arriving * (step_s + added_s))
-            share = (1 - none) / (1 - none + some)
+            busiest = min(max(chunk, mean_chunk), budget)
+            added_s = pool.factor * table.prompts(busiest, lengths.mean_isl, min(mean_chunk, busiest), held)
+            no_chance, some_chance = math.exp(-arriving * step_s), math.exp(-arriving * (step_s + added_s))
+            share = (1 - no_chance) / (1 - no_chance + some_chance)
             step_s += share * added_s
-            each = chunk * arriving * step_s / share / table.groups
-        held = min(most, rate * steps * step_s)
+            mean_chunk = chunk * arriving * step_s / share / table.groups
+        held = min(seats, rate * steps * step_s)
     return held

@@ -84,12 +84,12 @@ class Requests:
         rows = sorted(zip(self.isl, self.osl, strict=True))
         parts = [part for part in np.array_split(np.array(rows, dtype=np.float64), KINDS) if len(part)]
         means = [np.maximum(1, np.rint(part.mean(axis=0))).astype(int).tolist() for part in parts]
-        seen: set[int] = set()
+        cached_blocks: set[int] = set()
         hits = 0
         for blocks, isl in zip(self.blocks, self.isl, strict=False):
-            known = sum(1 for _ in takewhile(seen.__contains__, blocks))
+            known = sum(1 for _ in takewhile(cached_blocks.__contains__, blocks))
             hits += min(known * self.block, isl - 1)
-            seen.update(blocks)
+            cached_blocks.update(blocks)
         return Lengths(
             tuple(isl for isl, _ in means),
             tuple(osl for _, osl in means),
@@ -133,7 +133,7 @@ def made_requests(
     cached = np.minimum(np.floor(lengths.prefix_hit * isl), isl - 1)
     starts = np.zeros(min(users, number)) if users else np.cumsum(gaps) / requests_per_s
 
-    def whole(tokens: Array) -> list[int]:
-        return [int(one) for one in tokens.tolist()]
+    def as_counts(tokens: Array) -> list[int]:
+        return [int(count) for count in tokens.tolist()]
 
-    return Requests(starts.tolist(), whole(isl), whole(osl), whole(cached), users)
+    return Requests(starts.tolist(), as_counts(isl), as_counts(osl), as_counts(cached), users)

@@ -75,27 +75,29 @@ class StepTable:
         counts = [1.0]
         while counts[-1] < most:
             counts.append(max(counts[-1] + 1, float(round(counts[-1] * GROWTH))))
-        many, beside = np.array(counts if decodes else [1.0, 2.0]), max(2.0, counts[-1] / 2)
-        decode_s = context_s = np.zeros_like(many)
+        sizes, beside = np.array(counts if decodes else [1.0, 2.0]), max(2.0, counts[-1] / 2)
+        decode_s = context_s = np.zeros_like(sizes)
         if decodes:
-            short, long = (seconds(many, np.zeros_like(many), 0.0, at)[0] for at in (context, 1.5 * context))
+            short, long = (
+                seconds(sizes, np.zeros_like(sizes), 0.0, at)[0] for at in (context, 1.5 * context)
+            )
             context_s = (long - short) / (0.5 * context)
             decode_s = short - context_s * context
         prompt_s, span_s, expert_s = [], [], []
         for sequences in (0.0, beside) if decodes else (0.0,):
-            some = np.full_like(TOKENS, sequences)
-            base = seconds(some[:1], np.zeros(1), 0.0, context) if sequences else np.zeros((2, 1))
-            (alone, experts), (after, _) = (
-                seconds(some, TOKENS, cached, context) - base for cached in (0.0, CACHED)
+            batch = np.full_like(TOKENS, sequences)
+            base = seconds(batch[:1], np.zeros(1), 0.0, context) if sequences else np.zeros((2, 1))
+            (prompt_alone_s, experts_s), (cached_s, _) = (
+                seconds(batch, TOKENS, cached, context) - base for cached in (0.0, CACHED)
             )
-            slope = (after - alone) / (2 * CACHED)
-            prompt_s.append((alone - experts - slope * TOKENS).tolist())
+            slope = (cached_s - prompt_alone_s) / (2 * CACHED)
+            prompt_s.append((prompt_alone_s - experts_s - slope * TOKENS).tolist())
             span_s.append(slope.tolist())
-            expert_s.append(experts.tolist())
+            expert_s.append(experts_s.tolist())
         return cls(
             groups,
             stages,
-            many.tolist(),
+            sizes.tolist(),
             decode_s.tolist(),
             context_s.tolist(),
             TOKENS.tolist(),
@@ -107,10 +109,10 @@ class StepTable:
 
     def decode(self, sequences: float, context: float) -> float:
         """Return the seconds of a step of ``sequences`` of the engine with ``context`` tokens each on average."""
-        each = max(sequences / self.groups, 1.0)
+        group_size = max(sequences / self.groups, 1.0)
         knots, seconds, slopes = self.sequences, self.decode_s, self.context_s
-        at = min(max(bisect_right(knots, each), 1), len(knots) - 1)
-        share = (each - knots[at - 1]) / (knots[at] - knots[at - 1])
+        at = min(max(bisect_right(knots, group_size), 1), len(knots) - 1)
+        share = (group_size - knots[at - 1]) / (knots[at] - knots[at - 1])
         below, above = seconds[at - 1] + slopes[at - 1] * context, seconds[at] + slopes[at] * context
         return below + share * (above - below)
 

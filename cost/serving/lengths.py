@@ -82,12 +82,12 @@ class Lengths:
         ``sum(share * osl * (isl + osl / 2)) / sum(share * osl)``. A step's time and the cache are straight lines over
         it, so the mean stands for the mix.
         """
-        made = [share * osl for share, osl in zip(self.share, self.osl, strict=True)]
+        weights = [share * osl for share, osl in zip(self.share, self.osl, strict=True)]
         cached = [isl + osl // 2 for isl, osl in zip(self.isl, self.osl, strict=True)]
-        return round(_mean(cached, made) / math.fsum(made))
+        return round(_mean(cached, weights) / math.fsum(weights))
 
-    def prompts(self, most: int = MOST_PROMPTS) -> list[tuple[int, float]]:
-        """Return lengths of prompts with their shares, the longest first, at most ``most`` of them.
+    def prompts(self, limit: int = MOST_PROMPTS) -> list[tuple[int, float]]:
+        """Return lengths of prompts with their shares, the longest first, at most ``limit`` of them.
 
         Where there are more, the longest stays and neighbours are merged, those that make the least difference first:
         together they have the mean of their tokens, rounded up.
@@ -95,13 +95,13 @@ class Lengths:
         share: dict[int, float] = {}
         for isl, part in zip(self.isl, self.share, strict=True):
             share[isl] = share.get(isl, 0.0) + part
-        found = sorted(((float(isl), part) for isl, part in share.items()), reverse=True)
-        while len(found) > max(2, most):
-            costs = [(a - b) * p * q / (p + q) for (a, p), (b, q) in pairwise(found[1:])]
+        rows = sorted(((float(isl), part) for isl, part in share.items()), reverse=True)
+        while len(rows) > max(2, limit):
+            costs = [(a - b) * p * q / (p + q) for (a, p), (b, q) in pairwise(rows[1:])]
             at = 1 + costs.index(min(costs))
-            (a, p), (b, q) = found[at], found[at + 1]
-            found[at : at + 2] = [((a * p + b * q) / (p + q), p + q)]
-        return [(math.ceil(isl - 1e-6), part) for isl, part in found]
+            (a, p), (b, q) = rows[at], rows[at + 1]
+            rows[at : at + 2] = [((a * p + b * q) / (p + q), p + q)]
+        return [(math.ceil(isl - 1e-6), part) for isl, part in rows]
 
     def workloads(
         self, workload: Workload, scheduler: Scheduler | None = None
@@ -111,12 +111,12 @@ class Lengths:
         ``scheduler``: how the engine admits requests; None: by what they hold on average.
         """
         prompts = self.prompts()
-        found = [
+        prefills = [
             (part, serving_workloads(workload, isl, self.osl[0], prefix_hit=self.prefix_hit)[1])
             for isl, part in prompts
         ]
         decode = serving_workloads(workload, prompts[0][0], self.osl[0])[0]
-        return self._admitted(replace(decode, context=self.context), scheduler), found
+        return self._admitted(replace(decode, context=self.context), scheduler), prefills
 
     def _admitted(self, workload: Workload, scheduler: Scheduler | None) -> Workload:
         if scheduler is None:
@@ -126,7 +126,7 @@ class Lengths:
 
     def in_one_pool(self, workload: Workload, scheduler: Scheduler | None = None) -> Workload:
         """Return what one pool does: it decodes, and prefills the prompts of other requests in the same steps."""
-        both = replace(
+        mixed = replace(
             workload,
             phase="both",
             context=self.context,
@@ -134,7 +134,7 @@ class Lengths:
             answer=self.mean_osl,
             prefix_hit=self.prefix_hit,
         )
-        return self._admitted(both, scheduler)
+        return self._admitted(mixed, scheduler)
 
 
 def serving_workloads(
@@ -172,8 +172,8 @@ def read_lengths(path: str | Path) -> Lengths:
     table = Table.read(path)
     for name in table.header:
         if name not in COLUMNS or table.header.count(name) > 1:
-            what = "unknown" if name not in COLUMNS else "duplicate"
-            raise InputError(f"{path}: {what} column {name!r}; required columns: {', '.join(COLUMNS)}.")
+            problem = "unknown" if name not in COLUMNS else "duplicate"
+            raise InputError(f"{path}: {problem} column {name!r}; required columns: {', '.join(COLUMNS)}.")
     isl: list[int] = []
     osl: list[int] = []
     share: list[float] = []

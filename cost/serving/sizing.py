@@ -83,11 +83,11 @@ class Demand:
     usd_m: float | None = None
 
     def __post_init__(self) -> None:
-        given = [name for name in MOST if getattr(self, name) is not None]
-        if len(given) != 1:
-            names, both = ", ".join(map(input_name, MOST)), " and ".join(map(input_name, given))
-            some = f", not {both}" if given else f", like {input_name('tok_s')} 1M"
-            raise InputError(f"expected exactly one of {names}{some}; the others are derived.")
+        currencies = [name for name in MOST if getattr(self, name) is not None]
+        if len(currencies) != 1:
+            names, listed = ", ".join(map(input_name, MOST)), " and ".join(map(input_name, currencies))
+            advice = f", not {listed}" if currencies else f", like {input_name('tok_s')} 1M"
+            raise InputError(f"expected exactly one of {names}{advice}; the others are derived.")
         require_number(input_name(self.currency), self.amount, above=0)
         require_number(input_name("think_s"), self.think_s, least=0)
         if not (math.isfinite(self.utilization) and 0 < self.utilization <= 1):
@@ -96,10 +96,12 @@ class Demand:
                 field="utilization",
                 value=f"{self.utilization:g}",
             )
-        most = MOST[self.currency]
-        if self.amount > most * (1.0 if self.currency in BUDGETS else self.utilization):
+        max_amount = MOST[self.currency]
+        if self.amount > max_amount * (1.0 if self.currency in BUDGETS else self.utilization):
             raise InputError(
-                f"expected at most {most:g}, at the peak.", field=self.currency, value=f"{self.amount:g}"
+                f"expected at most {max_amount:g}, at the peak.",
+                field=self.currency,
+                value=f"{self.amount:g}",
             )
         if not 0 <= self.spares <= MOST_SPARES:
             raise InputError(
@@ -216,10 +218,10 @@ class Size(Shown):
 
     def brief(self) -> str:
         """Return the size in one line."""
-        what = self.deployment.brief()
+        subject = self.deployment.brief()
         if self.lengths is not None:
-            what = f"{self.deployment.model.name} on {self.unit.name}, {self.lengths.brief()}"
-        return f"{what}: {self.tok_s:,.0f} output tok/s by {self.gpus:,} GPUs in {self.domains:,} domains"
+            subject = f"{self.deployment.model.name} on {self.unit.name}, {self.lengths.brief()}"
+        return f"{subject}: {self.tok_s:,.0f} output tok/s by {self.gpus:,} GPUs in {self.domains:,} domains"
 
     @property
     def unit(self) -> Cluster:
@@ -417,10 +419,10 @@ def size(
     )
     shapes = None if unjoined or searched else fleet
     sizes = _Sizes(replace(deployment, workload=work), demand, lengths, one_shape, unjoined, shapes)
-    found = sizes.at(sizes.fastest_tpot() if searched else demand.tpot_s, levels=levels)
-    if found is None:
+    answer = sizes.at(sizes.fastest_tpot() if searched else demand.tpot_s, levels=levels)
+    if answer is None:
         _refuse(deployment, demand, one_shape)
-    return found
+    return answer
 
 
 @dataclass(frozen=True, eq=False)
@@ -440,7 +442,7 @@ class _Sizes:
         least = self.one_shape.least_units(tpot_s)
         if least is None:
             return None
-        found = Size(
+        base = Size(
             deployment=self.deployment,
             demand=replace(self.demand, tpot_s=tpot_s),
             lengths=self.lengths,
@@ -452,7 +454,7 @@ class _Sizes:
             _sizes=self,
         )
         if self.demand.currency in BUDGETS:
-            units = _affordable(found)
+            units = _affordable(base)
             peak = self._supply(None, tpot_s).rate(units, tpot_s)
             part: Part = lambda served: served.tok_s / peak  # noqa: E731 - what a demand would be
         else:
@@ -461,7 +463,11 @@ class _Sizes:
         units = supply.fewest_units(part, tpot_s) or least  # of a budget too: the last units may add nothing
         if self.demand.currency == "users":  # a unit more may be served faster, and so fewer users at once
             near = range(max(1, units - _NEAR), units + 1)
-            units = next(few for few in near if few == units or supply.part(part, few, tpot_s) >= ENOUGH)
+            units = next(
+                fewer_units
+                for fewer_units in near
+                if fewer_units == units or supply.part(part, fewer_units, tpot_s) >= ENOUGH
+            )
         below = sorted({units - 1, math.floor(0.9 * units)} - {0}, reverse=True)
 
         def level(count: int) -> Level:
@@ -469,7 +475,7 @@ class _Sizes:
             return Level(count, supply.rate(count, tpot_s), tpot)
 
         return replace(
-            found,
+            base,
             served=supply.served(units, tpot_s),
             fewer=tuple(map(level, below)) if levels else (),
             more=level(units + 1) if levels else None,
@@ -488,11 +494,11 @@ class _Sizes:
         InfeasibleError
             If they cost more at any.
         """
-        tpots, most = self.one_shape.tpots, (self.demand.usd_m or 0.0) * PRINTED
+        tpots, budget = self.one_shape.tpots, (self.demand.usd_m or 0.0) * PRINTED
         slowest = self.at(None, levels=False)
         if slowest is None:
             _refuse(self.deployment, self.demand, self.one_shape)
-        if slowest.usd_per_million > most:
+        if slowest.usd_per_million > budget:
             raise InfeasibleError(
                 f"{input_name('usd_m')} {self.demand.usd_m or 0.0:g} is out of reach of "
                 f"{slowest.unit.name}: at any speed a million output tokens cost "
@@ -501,37 +507,37 @@ class _Sizes:
 
         def dearer(row: int) -> bool:
             try:
-                found = self.at(float(tpots[row]), levels=False)
+                answer = self.at(float(tpots[row]), levels=False)
             except InfeasibleError:  # a budget buys nothing that is so fast
                 return True
-            return found is None or found.usd_per_million > most
+            return answer is None or answer.usd_per_million > budget
 
-        last = len(tpots) - 1
-        return float(tpots[1 + last_before(-1, last, last // 2, dearer)])
+        end = len(tpots) - 1
+        return float(tpots[1 + last_before(-1, end, end // 2, dearer)])
 
 
-def _affordable(found: Size) -> int:
-    """Return the most units that a budget buys, ``found`` being of the fewest that serve.
+def _affordable(smallest: Size) -> int:
+    """Return the most units that a budget buys, ``smallest`` being of the fewest that serve.
 
     Raises
     ------
     InfeasibleError
         If it does not buy those.
     """
-    least, name = found.served.units, found.demand.currency
-    budget = found.demand.amount * PRINTED
-    cost = found.cost_of(name, least)
+    least, name = smallest.served.units, smallest.demand.currency
+    budget = smallest.demand.amount * PRINTED
+    cost = smallest.cost_of(name, least)
     if cost > budget:
         raise InfeasibleError(
-            f"{input_name(name)} {found.demand.amount:g} is too low: the smallest unit of "
-            f"{found.unit.name} that serves {found.deployment.model.name} takes {rounded_up(cost)} "
-            f"{BUDGETS[name]} ({found.gpus:,} GPUs)."
+            f"{input_name(name)} {smallest.demand.amount:g} is too low: the smallest unit of "
+            f"{smallest.unit.name} that serves {smallest.deployment.model.name} takes {rounded_up(cost)} "
+            f"{BUDGETS[name]} ({smallest.gpus:,} GPUs)."
         )
     near = math.floor(least * budget / cost)
-    most = near + 1
-    while found.cost_of(name, most) <= budget:
-        most *= 2
-    return last_before(least, most, near, lambda units: found.cost_of(name, units) <= budget)
+    too_many = near + 1
+    while smallest.cost_of(name, too_many) <= budget:
+        too_many *= 2
+    return last_before(least, too_many, near, lambda units: smallest.cost_of(name, units) <= budget)
 
 
 def _require_one_size(unit: Cluster, lengths: Lengths | None) -> None:

@@ -72,7 +72,7 @@ def as_by_formula(deployment: Deployment, stage: StageSpec) -> bool:
     if len(domains) == 1 or spec.scale_out is None:
         return True
     even = len(set(np.unique(deployment.domains(stage), return_counts=True)[1].tolist())) == 1
-    plain = even and not spec.faults and all(spec.domains[one].structure == "switch" for one in domains)
+    plain = even and not spec.faults and all(spec.domains[domain].structure == "switch" for domain in domains)
     return plain and spec.scale_out.kind in _EVEN_FABRICS and spec.scale_out.total_oversubscription == 1
 
 
@@ -112,19 +112,19 @@ def _sharing(deployment: Deployment, stage: StageSpec, use: ExpertUse, family: s
     faults = deployment.fabric_faults
     if len(stage.gpus) > MOST_GPUS:
         return Sharing(bound, np.ones(len(rows)))
-    few = [len(rows) // 2]
+    sampled = [len(rows) // 2]
     if len(stage.gpus) <= _FEW_GPUS:
-        few = np.unique(np.linspace(0, len(rows) - 1, _LAYERS).astype(np.int64)).tolist()
-    found: dict[int, float] = {}
-    for layer in order[few].tolist():
+        sampled = np.unique(np.linspace(0, len(rows) - 1, _LAYERS).astype(np.int64)).tolist()
+    ratios: dict[int, float] = {}
+    for layer in order[sampled].tolist():
         traffic = _traffic(deployment, stage, rows[layer], family)
         router = deployment.router if faults is None else faults.router(traffic)
         loads = router.loads(traffic)
         times = fair_s(router, traffic, loads)
         longer = (times.completion_s - loads.latency_s) / loads.transfer_s
-        found[layer] = longer if longer > 1 + SAME else 1.0
-    at = sorted(found, key=lambda layer: uneven[layer])
-    return Sharing(bound, np.interp(uneven, uneven[at], [found[layer] for layer in at]))
+        ratios[layer] = longer if longer > 1 + SAME else 1.0
+    at = sorted(ratios, key=lambda layer: uneven[layer])
+    return Sharing(bound, np.interp(uneven, uneven[at], [ratios[layer] for layer in at]))
 
 
 def _bound(deployment: Deployment, stage: StageSpec, rows: Floats, family: str, uneven: Floats) -> Floats:
@@ -136,8 +136,8 @@ def _bound(deployment: Deployment, stage: StageSpec, rows: Floats, family: str, 
     if faults is None:
         return np.ones(len(rows))
     order = np.argsort(uneven, kind="stable")
-    most = min(_BOUNDED, max(1, _CELLS // len(stage.gpus)))
-    tried = order[np.unique(np.linspace(0, len(rows) - 1, most).astype(np.int64))]
+    count = min(_BOUNDED, max(1, _CELLS // len(stage.gpus)))
+    tried = order[np.unique(np.linspace(0, len(rows) - 1, count).astype(np.int64))]
     longer = [faults.longer(_traffic(deployment, stage, rows[layer], family)) for layer in tried.tolist()]
     return np.interp(uneven, uneven[tried], longer) * deployment.alltoall_left(stage)
 
@@ -171,10 +171,10 @@ def _traffic(deployment: Deployment, stage: StageSpec, row: Floats, family: str)
 
 def _per_node(members: Sequence[Ints], row: Floats) -> list[tuple[Ints, Ints, Floats]]:
     """One copy from each GPU to the GPU at its place in each other domain."""
-    found = []
-    for here, senders in enumerate(members):
-        for there, receivers in enumerate(members):
-            if here != there:
+    flows = []
+    for sender, senders in enumerate(members):
+        for receiver, receivers in enumerate(members):
+            if sender != receiver:
                 place = np.arange(len(senders)) % len(receivers)
-                found.append((senders, receivers[place], np.full(len(senders), row[there])))
-    return found
+                flows.append((senders, receivers[place], np.full(len(senders), row[receiver])))
+    return flows

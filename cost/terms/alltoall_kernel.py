@@ -95,8 +95,8 @@ class Leg:
 
     def figures(self) -> dict[str, Figure]:
         """All coefficients there are, by name."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: figure for name, figure in found.items() if figure is not None}
+        figures = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: figure for name, figure in figures.items() if figure is not None}
 
 
 def alltoall_seconds(

@@ -130,8 +130,8 @@ def _comparable(row: Point, deployment: Deployment, lengths: Lengths | None) -> 
 @cache
 def predicted(run: MeasuredPoint, correction: Correction) -> float | None:
     """Return the predicted tok/s/GPU of a run at its own conditions; None if details are missing."""
-    (found,) = predict([run.row], correction)
-    return None if found.value is None else run.tok_s_per_gpu * found.value / run.row.measured
+    (prediction,) = predict([run.row], correction)
+    return None if prediction.value is None else run.tok_s_per_gpu * prediction.value / run.row.measured
 
 
 def published_runs(deployment: Deployment) -> list[MeasuredPoint]:
@@ -156,8 +156,8 @@ def _shipped() -> tuple[MeasuredPoint, ...]:
         for point in read_measurements(path):
             if point.phase in ONE_POOL + POOLS:
                 runs[point.id][point.quantity] = point
-    found = (_run(run) for run in runs.values() if RATE in run)
-    return tuple(point for point in found if point is not None)
+    points = (_run(run) for run in runs.values() if RATE in run)
+    return tuple(point for point in points if point is not None)
 
 
 def _run(run: dict[str, Point]) -> MeasuredPoint | None:

@@ -102,7 +102,7 @@ def memory_validation(path: Path) -> Validation:
     points, predictions = [], []
     for number, row in enumerate(table.rows(("engine",)), start=1):
         log = _log(row)
-        found = _predicted(log)
+        predicted = _predicted(log)
         for quantity in QUANTITIES:
             measured = _measured(row, quantity)
             if measured > 0:
@@ -120,7 +120,7 @@ def memory_validation(path: Path) -> Validation:
                         engine_version=log.version,
                     )
                 )
-                predictions.append(found[quantity])
+                predictions.append(predicted[quantity])
     return Validation(path.name, points, predictions, corrected=True)
 
 
@@ -178,49 +178,51 @@ def _predictions(log: StartLog) -> dict[str, Prediction]:
             raise
         model, unknown = None, error.problem
     workload = Workload(context=round(_TOKENS), kv_dtype=_cache_dtype(log), draft_tokens=int(log.drafts))
-    found = dict.fromkeys(QUANTITIES, Prediction(None, unknown))
+    predictions = dict.fromkeys(QUANTITIES, Prediction(None, unknown))
     weights, off = log.held_gib, 0.0
     if model is not None:
         weights = _weights_gib(log, model, workload)
         off = weights * weights_off(model)
-        found["weights_gib"] = Prediction(weights, "", weights - off, weights + off)
+        predictions["weights_gib"] = Prediction(weights, "", weights - off, weights + off)
     form, total = engine_memory(log.engine, log.version, log.month), _total_gib(log)
     if form is None:
-        return found | _unknown(f"what {log.engine} {log.version} keeps".strip())
+        return predictions | _unknown(f"what {log.engine} {log.version} keeps".strip())
     if not total:
-        return found | _unknown(f"the memory of {log.gpu or 'the GPU'}")
+        return predictions | _unknown(f"the memory of {log.gpu or 'the GPU'}")
     if log.shared and form.base == "after loading":
-        return found | _unknown("what the host keeps of memory that it shares with the GPU")
-    taken = _taken_gib(log, model, form, total)
-    room = _room_gib(log, form, total, weights, taken.gib)
-    low, high = taken.spread(off)
+        return predictions | _unknown("what the host keeps of memory that it shares with the GPU")
+    overhead = _taken_gib(log, model, form, total)
+    room = _room_gib(log, form, total, weights, overhead.gib)
+    low, high = overhead.spread(off)
     reasons = ["may not start: too little room is left."] if room < LEAST_GIB else []
     if model is None:
         reasons.append("weights as the log has them: its model is not in the catalog.")
     reason = " ".join(reasons)
     pool = Prediction(max(0.0, room), reason, max(0.0, room - low), max(0.0, room + high))
-    found["kv_mem_gib"] = pool
+    predictions["kv_mem_gib"] = pool
     if model is None:
-        return found
-    each = _token_bytes(log, model, workload)
-    if each is None:
+        return predictions
+    token_bytes = _token_bytes(log, model, workload)
+    if token_bytes is None:
         why = "layers with a window or a state: tokens depend on the engine's blocks; compare the room."
-        return found | {"kv_tokens": Prediction(None, why)}
-    figures = (figure * GIB / each for figure in (pool.value, pool.low, pool.high) if figure is not None)
+        return predictions | {"kv_tokens": Prediction(None, why)}
+    figures = (
+        figure * GIB / token_bytes for figure in (pool.value, pool.low, pool.high) if figure is not None
+    )
     value, low, high = figures
-    return found | {"kv_tokens": Prediction(value, reason, low, high)}
+    return predictions | {"kv_tokens": Prediction(value, reason, low, high)}
 
 
-def _unknown(what: str) -> dict[str, Prediction]:
+def _unknown(subject: str) -> dict[str, Prediction]:
     """Say of room and tokens that they cannot be predicted."""
-    return dict.fromkeys(QUANTITIES[1:], Prediction(None, f"{what} is not known."))
+    return dict.fromkeys(QUANTITIES[1:], Prediction(None, f"{subject} is not known."))
 
 
-def _room_gib(log: StartLog, form: EngineMemory, total: float, weights: float, taken: float) -> float:
+def _room_gib(log: StartLog, form: EngineMemory, total: float, weights: float, overhead: float) -> float:
     part = log.utilisation or form.usual_utilisation(
         total, tp=log.tp, stages=log.pp, ranks=log.dp, drafts=log.drafts, chunk=log.tokens
     )
-    return form.room_gib(total, weights, taken, part)
+    return form.room_gib(total, weights, overhead, part)
 
 
 def _model(log: StartLog) -> Model:
@@ -237,8 +239,8 @@ def _model(log: StartLog) -> Model:
         name, weights = checkpoint_called(log.model)
         weights = _formats(log.weights) or weights
         model = resolve_model(name, weights=weights or None)
-        whole = model.moe is not None and weights in _FP4
-        return resolve_model(name, weights=f"{weights},attention=bf16") if whole else model
+        of_experts = model.moe is not None and weights in _FP4
+        return resolve_model(name, weights=f"{weights},attention=bf16") if of_experts else model
 
 
 def _formats(text: str) -> str:
@@ -303,7 +305,7 @@ def _taken_gib(log: StartLog, model: Model | None, form: EngineMemory, total: fl
     chip, shape = _chip(log), _shape(log)
     tokens = log.tokens or (form.whole_prompts and log.longest) or usual_step(total, chip)[1]
     forward = 0.0 if model is None else forward_gib(model, tokens, tp=shape.tp, moe_tp=shape.moe_tp)
-    found = [
+    bounds = [
         form.taken_gib(
             vocab=vocab,
             sequences=log.sequences or min(form.sequences, usual_step(total, chip)[0]),
@@ -315,14 +317,16 @@ def _taken_gib(log: StartLog, model: Model | None, form: EngineMemory, total: fl
         )
         for vocab in ((model.vocab,) * 3 if model else _VOCABS)
     ]
-    return found[0]._replace(low=found[1].low, high=found[2].high)
+    return bounds[0]._replace(low=bounds[1].low, high=bounds[2].high)
 
 
 def _token_bytes(log: StartLog, model: Model, workload: Workload) -> float | None:
     """Return the cache bytes that a GPU holds for each token of one engine; None where they differ by token."""
     element = cache_bytes_per_element(workload.kv_dtype)
     for layer in model.kinds:
-        once, twice = (float(layer.attention.cache_bytes(many, element)) for many in (_TOKENS, 2 * _TOKENS))
+        once, twice = (
+            float(layer.attention.cache_bytes(tokens, element)) for tokens in (_TOKENS, 2 * _TOKENS)
+        )
         if abs(twice - 2 * once) > once * 1e-9:
             return None
     shape = _shape(log).under(workload, 1.0)

@@ -71,7 +71,7 @@ def errors_of(points: Sequence[Point], predictions: Sequence[Prediction]) -> dic
 def errors_of_rows(rows: Sequence[tuple[Point, Prediction]]) -> Errors:
     """Return the errors of rows, each a point and its prediction."""
     signed = np.array([error for row in rows if (error := signed_error(*row)) is not None])
-    held = [one for row in rows if (one := inside(*row)) is not None]
+    held = [held_flag for row in rows if (held_flag := inside(*row)) is not None]
     share = sum(held) / len(held) if held else None
     if not signed.size:
         return Errors(len(rows), 0, intervals=len(held), inside_interval=share)

@@ -13,7 +13,7 @@ from topology.base.errors import InputError
 Quantity: TypeAlias = float | NDArray[np.float64]
 
 
-LONGEST_CONTEXT = 1_000_000_000
+MAX_CONTEXT_TOKENS = 1_000_000_000
 """Tokens of context that anybody may ask for."""
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cost.config.build import load_object, model_from_config
-from cost.config.positions import MOST_CONTEXT
+from cost.config.positions import MAX_CONTEXT
 from cost.config.quantization import MATMUL_CLASSES
 from cost.dtypes import format_called
 from cost.model import Model
@@ -71,7 +71,7 @@ class HubModel(Spec):
         Where they were read; empty without them.
     """
 
-    positions: Annotated[int | None, checked(require_whole, 1, MOST_CONTEXT)] = None
+    positions: Annotated[int | None, checked(require_whole, 1, MAX_CONTEXT)] = None
     source: Text = ""
     quantization: dict[str, Any] | None = None
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cost.dtypes import cache_bytes_per_element, dense_flop_per_s
 from cost.model import Attention, Model
-from cost.quantity import LONGEST_CONTEXT, Quantity, at_most
+from cost.quantity import MAX_CONTEXT_TOKENS, Quantity, at_most
 from topology.base.errors import InputError
 from topology.spec import GpuSpec
 
@@ -29,9 +29,9 @@ def most_tokens_read(rule: str) -> int | None:
     """
     if rule == SQRT:
         return None
-    if not (rule.isascii() and rule.isdigit() and 1 <= int(rule[:12]) <= LONGEST_CONTEXT):
+    if not (rule.isascii() and rule.isdigit() and 1 <= int(rule[:12]) <= MAX_CONTEXT_TOKENS):
         raise InputError(
-            f"expected sqrt or a whole number of tokens from 1 to {LONGEST_CONTEXT}.",
+            f"expected sqrt or a whole number of tokens from 1 to {MAX_CONTEXT_TOKENS}.",
             field="sparse_attention",
             value=rule,
         )

@@ -30,10 +30,10 @@ from topology.catalog import load_gpu
 from topology.spec import GpuSpec
 
 Array = NDArray[np.float64]
-CLOSE = 1e-9
-AT_ONCE = 2000
+EQUAL_LOGS = 1e-9
+POINTS_AT_ONCE = 2000
 """Points that are put in order at once."""
-UNMEASURED = 0.01
+UNMEASURED_WEIGHT = 0.01
 """Runs that a chip without any counts as: it yields to those with runs."""
 SEQUENCES = 2.0 ** np.arange(-2, 18.5, 0.5)
 """Sequences of an attention group at which the correction is tabulated."""
@@ -156,7 +156,7 @@ class Bound:
         lenders = [lender for lender in self.lenders if lender is not None]
         numbers = lenders if self.measured else list(range(len(kinds)))
         ordered = np.full(corrected.shape, np.nan)
-        ordered[numbers] = in_order(corrected, UNMEASURED + np.array(runs), self._no_slower, numbers)
+        ordered[numbers] = in_order(corrected, UNMEASURED_WEIGHT + np.array(runs), self._no_slower, numbers)
         by_physics = [step.log_s(shape, price) for step in self.own]
         values = []
         for step, log_s, lender in zip(self.own, by_physics, self.lenders, strict=True):
@@ -236,15 +236,15 @@ def in_order(values: Array, weights: Array, no_slower: NDArray[np.bool_], elemen
     Restricted Statistical Inference, 1988, theorem 1.4.4).
     """
     ordered = values[list(elements)]
-    apart = (values[:, None] < values[None] - CLOSE) & no_slower[:, :, None]
+    apart = (values[:, None] < values[None] - EQUAL_LOGS) & no_slower[:, :, None]
     where = np.flatnonzero(apart.any(axis=(0, 1)))
     if len(where):
         slower, faster = (
             _closed(no_slower.T.tobytes(), len(values)),
             _closed(no_slower.tobytes(), len(values)),
         )
-        for start in range(0, len(where), AT_ONCE):
-            columns = where[start : start + AT_ONCE]
+        for start in range(0, len(where), POINTS_AT_ONCE):
+            columns = where[start : start + POINTS_AT_ONCE]
             for place, element in enumerate(elements):
                 lower, upper = slower[slower[:, element]], faster[faster[:, element]]
                 share = (lower[:, None] & upper) * weights

@@ -62,9 +62,9 @@ Points = Sequence[tuple[Positive, Positive]]
 PATH = Path(__file__).with_name("serving.yaml")
 ANY_ENGINE = "any"
 """Default engine: a blend of the measured ones."""
-MOST_DRAFTS = 3
+MAX_DRAFTS = 3
 """Drafted tokens of a step that a number of accepted ones was measured for."""
-_SHORT = {"tensorrt-llm": "trtllm", "trt-llm": "trtllm", "tensorrt_llm": "trtllm"}
+_SHORT_NAMES = {"tensorrt-llm": "trtllm", "trt-llm": "trtllm", "tensorrt_llm": "trtllm"}
 _UNITS = ("bf16", "fp8", "fp4")
 
 
@@ -264,9 +264,9 @@ def accept_length(draft_tokens: int) -> float:
     """
     if draft_tokens < 1:
         return 1.0  # a number below 0 is refused by the workload
-    if draft_tokens > MOST_DRAFTS:
+    if draft_tokens > MAX_DRAFTS:
         raise MissingFigureError(
-            f"acceptance is only known for 1 to {MOST_DRAFTS} drafts; give {input_name('accept_length')}.",
+            f"acceptance is only known for 1 to {MAX_DRAFTS} drafts; give {input_name('accept_length')}.",
             field="draft_tokens",
             value=draft_tokens,
         )
@@ -283,19 +283,19 @@ def calibrated(gpu: GpuSpec, engine: str = "") -> Efficiency:
     """
     name = require_engine(engine)
     key = (gpu.name, name, *sorted((figure, value.value) for figure, value in gpu.figures.items()))
-    if key not in _FOUND:
-        _FOUND[key] = _calibration().efficiency(gpu, name)
-    return _FOUND[key]
+    if key not in _EFFICIENCIES:
+        _EFFICIENCIES[key] = _calibration().efficiency(gpu, name)
+    return _EFFICIENCIES[key]
 
 
-_FOUND: dict[tuple[object, ...], Efficiency] = {}
+_EFFICIENCIES: dict[tuple[object, ...], Efficiency] = {}
 """Coefficients by chip, engine and figures of the chip, read off once for each."""
 
 
 def engine_version(engine: str) -> tuple[str, str]:
     """Return the name and the version of ``sglang==0.5.9``; each is empty where it is not given."""
     name, _, version = engine.strip().lower().partition("==")
-    return _SHORT.get(name.strip(), name.strip()), version.strip()
+    return _SHORT_NAMES.get(name.strip(), name.strip()), version.strip()
 
 
 def require_engine(engine: str) -> str:

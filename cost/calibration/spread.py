@@ -18,7 +18,7 @@ from cost.calibration.serving import ANY_ENGINE
 from cost.calibration.tables import CHECKED, Positive, Text, load_table
 
 PATH = Path(__file__).with_name("spread.yaml")
-FOUR_IN_FIVE = 1.2816
+SIGMAS_OF_80_PERCENT = 1.2816
 """Standard deviations of a normal distribution that hold 80 % of it."""
 
 
@@ -59,4 +59,4 @@ def band_of(kind: Kind, variance: float, *, seen: bool) -> float:
 
     ``variance``: of their logarithms (:meth:`cost.calibration.correction.Runs.variance`).
     """
-    return math.exp(FOUR_IN_FIVE * spreads().factor(kind, seen=seen) * math.sqrt(variance))
+    return math.exp(SIGMAS_OF_80_PERCENT * spreads().factor(kind, seen=seen) * math.sqrt(variance))

@@ -33,7 +33,7 @@ _SAME_NAME = {
 }
 # Wrappers whose published configs do not name the type of the language model inside.
 _UNNAMED = {"minimax_m3_vl": "minimax_m3"}
-_OWN = "rackplan"
+_SECTION = "rackplan"
 
 
 def _unwrap(top: Facts) -> tuple[Facts, tuple[str, ...]]:
@@ -104,7 +104,7 @@ def _trimmed(config: Mapping[str, object], *, keep: frozenset[str]) -> dict[str,
 
 
 # Harmless keys that are read all the same: by name, precision, or one family (positions that are weights).
-_KEPT = frozenset(
+_KEPT_KEYS = frozenset(
     {"model_type", "architectures", "torch_dtype", "dtype", "quantization_config", "tie_word_embeddings"}
     | {
         "topk_method",
@@ -156,7 +156,7 @@ def model_from_config(config: Mapping[str, object], *, name: str, weights: str |
     """
     if not isinstance(config, Mapping):
         raise InputError(f"{name}: a config is a JSON object, not {shown(config)}.")
-    value = config.get(_OWN)
+    value = config.get(_SECTION)
     previous: Mapping[str, object] = value if isinstance(value, Mapping) else {}
     if weights is None and isinstance(previous.get("weights"), str):
         weights = str(previous["weights"])
@@ -164,12 +164,12 @@ def model_from_config(config: Mapping[str, object], *, name: str, weights: str |
     text, decoder, omitted, notes = _parts(top)
     precision, precision_source = read_precision(top, text, decoder, weights)
     source = str(previous.get("source", name))
-    trimmed = _trimmed(config, keep=_KEPT)
+    trimmed = _trimmed(config, keep=_KEPT_KEYS)
     section: dict[str, object] = {"source": source, **({"weights": weights} if weights is not None else {})}
     most_context, where = most_positions(previous, text.data, source)
     if most_context is not None:
         section |= {"most_context": most_context, "most_context_source": where}
-    trimmed[_OWN] = section
+    trimmed[_SECTION] = section
     return Model(
         name=name,
         hidden=decoder.hidden,

@@ -9,10 +9,10 @@ from topology.base.errors import InputError
 from topology.base.reading import shown
 from topology.base.values import require_flag, require_list, require_text, require_whole, wrong
 
-MOST = 1 << 24
-"""The largest whole number of a config. No published model comes near this or :data:`MOST_OF`; a value beyond is a
+MAX_WHOLE = 1 << 24
+"""The largest whole number of a config. No published model comes near this or :data:`MAX_BY_KEY`; a value beyond is a
 slip, and would only exhaust time and memory."""
-MOST_OF: Final[Mapping[str, int]] = {
+MAX_BY_KEY: Final[Mapping[str, int]] = {
     "layers": 1_000,  # 126 in Llama 3.1 405B, which merges stack a few times
     "heads": 4_096,  # 256 in the Mamba layers of Nemotron 3 Ultra
     "experts": 4_096,  # 2,048 in Switch-C, 896 in Kimi K3
@@ -102,14 +102,14 @@ class Facts:
     def count(
         self, key: str, default: int | None = REQUIRED, *, least: int = 1, most: int | None = None
     ) -> int:
-        """Return a whole number from ``least`` to ``most`` (by default of :data:`MOST_OF`); 8.0 is one."""
+        """Return a whole number from ``least`` to ``most`` (by default of :data:`MAX_BY_KEY`); 8.0 is one."""
         if default is not None and not self.has(key):
             return default
         value = self.need(key)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if most is None:
-            most = next((bound for word, bound in MOST_OF.items() if key.endswith(word)), MOST)
+            most = next((bound for word, bound in MAX_BY_KEY.items() if key.endswith(word)), MAX_WHOLE)
         return require_whole(value, f"{self.where}: {key}", least, most)
 
     def whole(self, key: str, default: int | None = REQUIRED, *, most: int | None = None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-MOST_CONTEXT = 1 << 30
+MAX_CONTEXT = 1 << 30
 """No published model states as many positions; more is a placeholder (``1e30``), not a limit."""
 
 _STATED = ("max_position_embeddings", "n_positions", "max_seq_len")
@@ -57,11 +57,11 @@ def _scaled(stated: int, config: Mapping[str, object]) -> int:
         return stated
     start = _whole(scaling.get("original_max_position_embeddings")) if kind == "yarn" else stated
     product = (start or stated) * factor
-    return max(stated, int(product)) if product <= MOST_CONTEXT else stated
+    return max(stated, int(product)) if product <= MAX_CONTEXT else stated
 
 
 def _whole(value: object) -> int | None:
     """Return a number of tokens, None where the value is none that could be meant."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST_CONTEXT:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_CONTEXT:
         return None
     return int(value) if value == int(value) else None

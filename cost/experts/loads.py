@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from cost.experts.traces.counts import Wanted, of_array
 from cost.experts.traces.open import open_counts
 from cost.experts.traces.routing import RoutingTrace
-from cost.experts.traces.windows import MOST_CELLS, MOST_WINDOWS, model_windows
+from cost.experts.traces.windows import MAX_CELLS, MAX_WINDOWS, model_windows
 from topology.base.errors import InputError, input_name
 from topology.base.shown import Shown
 
-EARLIER = 0.75
+EARLIER_SHARE = 0.75
 """Share of a trace's tokens, the first, that placements are made by to be compared on the others."""
-_FEWEST_CHOICES = (
+_MIN_CHOICES = (
     20  # of an expert, on average, among the tokens that judge: its load is then known to a quarter
 )
 
@@ -98,19 +98,19 @@ class ExpertLoads(Shown):
         return replace(self, tokens=tokens, routing=routing)
 
     def divided(self) -> ExpertLoads:
-        """Return the first :data:`EARLIER` of the tokens of each trace, with the others held out.
+        """Return the first :data:`EARLIER_SHARE` of the tokens of each trace, with the others held out.
 
         Tokens are not drawn at random: what drifts is then judged on tokens that come later, as it will be in use.
         Where too few are left to judge by, the loads are returned without traces, and a note says so.
         """
         if not self.routing:
             return self
-        earlier, later = self.part(0, EARLIER), self.part(EARLIER, 1)
+        earlier, later = self.part(0, EARLIER_SHARE), self.part(EARLIER_SHARE, 1)
         for trace, *parts in zip(self.routing, earlier.routing, later.routing, strict=True):
-            if min(int(part.counts.sum(axis=1).min()) for part in parts) < _FEWEST_CHOICES * trace.experts:
+            if min(int(part.counts.sum(axis=1).min()) for part in parts) < _MIN_CHOICES * trace.experts:
                 note = (
                     f"{trace.name}: {trace.kept:,} tokens are too few to evaluate placements on the last "
-                    f"{1 - EARLIER:.0%} ({_FEWEST_CHOICES} choices an expert are needed there in each layer); "
+                    f"{1 - EARLIER_SHARE:.0%} ({_MIN_CHOICES} choices an expert are needed there in each layer); "
                     "planned by the loads alone"
                 )
                 return replace(self, routing=(), notes=(*self.notes, note))
@@ -150,7 +150,7 @@ def routed_loads(traces: Sequence[RoutingTrace], loads: ExpertLoads | None = Non
 
 
 # Above this, all tokens of a layer go to one expert whatever the seed: nothing is left to place.
-MOST_SKEW = 10.0
+MAX_SKEW = 10.0
 _MEAN_TOKENS = 1000.0  # loads are counts on paper only: every result divides them by their mean
 
 _GENERATOR = re.compile(r"(lognormal|zipf|uniform)(?::(.*))?", re.DOTALL)
@@ -171,7 +171,7 @@ def synthetic_loads(text: str, *, layers: int, experts: int, seed: int, draw: in
     Raises
     ------
     InputError
-        If the parameter is missing, not a number, negative or above :data:`MOST_SKEW`, or the seed negative.
+        If the parameter is missing, not a number, negative or above :data:`MAX_SKEW`, or the seed negative.
     """
     match = _GENERATOR.fullmatch(text)
     if match is None:
@@ -198,9 +198,9 @@ def _skew(text: str, parameter: str | None) -> float:
         skew = float(parameter or "")
     except ValueError:
         skew = math.nan
-    if not 0 <= skew <= MOST_SKEW:  # false for nan as well
+    if not 0 <= skew <= MAX_SKEW:  # false for nan as well
         raise InputError(
-            f"{text}: {parameter!r} must be a number from 0 to {MOST_SKEW:g}; for example lognormal:0.63."
+            f"{text}: {parameter!r} must be a number from 0 to {MAX_SKEW:g}; for example lognormal:0.63."
         )
     return skew
 
@@ -210,7 +210,7 @@ def read_loads(
     model: Wanted,
     *,
     seed: int,
-    windows: int = MOST_WINDOWS,
+    windows: int = MAX_WINDOWS,
     on_progress: Callable[[str, float], None] | None = None,
 ) -> ExpertLoads:
     """Read each of ``texts``, a recording or a generator, into one or more scenarios.
@@ -268,9 +268,9 @@ def read_loads(
             tokens.append(loads.tokens)
             names += [stem] if len(loads.tokens) == 1 else [f"{stem}#{name}" for name in loads.names]
             notes += [f"{stem}: {note}" for note in (*recording.notes, *loads.notes)]
-        if (numbers := len(names) * layers * model.experts) > MOST_CELLS:
+        if (numbers := len(names) * layers * model.experts) > MAX_CELLS:
             raise InputError(
                 f"loads: {len(names):,} scenarios x {layers:,} MoE layers x {model.experts:,} experts are "
-                f"{numbers:,} numbers; at most {MOST_CELLS:,} are supported."
+                f"{numbers:,} numbers; at most {MAX_CELLS:,} are supported."
             )
     return ExpertLoads(np.concatenate(tokens), tuple(names), synthetic, tuple(notes))

@@ -25,9 +25,9 @@ TOLERANCE = 0.0025
 """Above the mean load a level is good enough (``ULTRA_EP_QUOTA_ORACLE_EPS``, by default .01). On loads left out,
 32 GPUs of 8 + 1 slots, 0 balances to .9924 with 2.4 copies on the busiest GPU, .0025 to .9919 with 2.2, .01 to .9876
 with 1.8; with 9 + 1 slots these are 7.5, 2.1 and .6 copies."""
-_SWEEPS, _STILL = 60, 1e-9
+_SWEEPS, _SETTLED_CHANGE = 60, 1e-9
 """Most rounds in which each expert's tokens are split anew, and the change over mean load at which they end."""
-_CELLS = 1 << 25
+_MAX_CELLS = 1 << 25
 """Numbers ``[layers, experts, GPUs]`` held at once."""
 
 
@@ -75,7 +75,7 @@ def fill_quota(
     """
     pace = np.ones(assignment.gpus) if speed is None else speed
     where = np.zeros(assignment.gpus, dtype=np.int64) if place is None else numbered(place)
-    size = max(1, _CELLS // (assignment.experts * assignment.gpus))
+    size = max(1, _MAX_CELLS // (assignment.experts * assignment.gpus))
     parts = [
         _Batches(assignment, slice(start, start + size), load, pace, where)
         for start in range(0, assignment.layers, size)
@@ -248,7 +248,7 @@ class _Batches:
                 busy[row, gpu] += moved
                 slot_load[row, slot] += moved
                 change = max(change, float(np.abs(moved).max()))
-            if change <= _STILL * float(busy.mean()):
+            if change <= _SETTLED_CHANGE * float(busy.mean()):
                 break
         return slot_load
 

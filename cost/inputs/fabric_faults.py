@@ -23,7 +23,7 @@ from topology.scale_out import leaves_and_pods
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
-_ALL = 0.995  # of a rate, from which on nothing is lost in two digits
+_FULL_RATE = 0.995  # of a rate, from which on nothing is lost in two digits
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,9 @@ class FaultyFabric:
             share = 1 / self.longer(pattern)
         except InfeasibleError as error:
             return str(error)
-        rate = f"reaches {share:.2g} of the full rate" if share < _ALL else "still reaches the full rate"
+        rate = (
+            f"reaches {share:.2g} of the full rate" if share < _FULL_RATE else "still reaches the full rate"
+        )
         text = f"links between domains are broken or slow; an all-to-all of all GPUs {rate}"
         names, router, _ = self._fastest(pattern)
         if names:

@@ -132,7 +132,7 @@ class Efficiency:
 
 
 _EIGHT_BITS = ("gemm.fp8", "gemm.fp4")
-_MOST_GEMM, _MOST_SCORES = 0.85, 0.75
+_MAX_GEMM, _MAX_SCORES = 0.85, 0.75
 """Parts of the peak that no kernel of prompts is taken to exceed unless decode's does."""
 
 
@@ -146,9 +146,9 @@ def on_prompts(
     experts in part and leave CUDA graphs.
     """
     if name in _EIGHT_BITS:
-        return np.maximum(value, np.minimum(_MOST_GEMM, value / times("prompts.gemm")))
+        return np.maximum(value, np.minimum(_MAX_GEMM, value / times("prompts.gemm")))
     if name == "attention.prefill":
-        return np.maximum(value, np.minimum(_MOST_SCORES, value / times("prompts.scores")))
+        return np.maximum(value, np.minimum(_MAX_SCORES, value / times("prompts.scores")))
     if mixed and name.startswith("experts.") and name != "experts.int4":
         return value / times("prompts.experts")
     return value

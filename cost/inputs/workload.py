@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict
 
 from cost.attention.sparse import most_tokens_read
-from cost.quantity import LONGEST_CONTEXT, Quantity, positive
+from cost.quantity import MAX_CONTEXT_TOKENS, Quantity, positive
 from topology.base.errors import InputError, input_name
 
 PHASES = ("decode", "prefill", "both")
 CHUNK_TOKENS = 8192.0
 """Prompt tokens of one engine step: the default of TensorRT-LLM (``max_num_tokens``) and of vLLM's and SGLang's
 chunked prefill on these chips."""
-LEAST_CHUNK = 32.0
+MIN_CHUNK = 32.0
 NO_CHUNK = -1.0
 """A step of one pool in which no prompt is prefilled."""
 GRAPHS = np.array([1, 2, 4, *range(8, 257, 8), 384, 512, 1024, 2048], dtype=np.float64)
@@ -94,7 +94,7 @@ class Workload:
         if self.phase not in PHASES:
             raise InputError(f"choose {' or '.join(PHASES[:2])}.", field="phase", value=self.phase)
         for name, value, least, limit in (
-            ("context", self.context, 1, LONGEST_CONTEXT),
+            ("context", self.context, 1, MAX_CONTEXT_TOKENS),
             ("draft_tokens", self.draft_tokens, 0, 64),
             ("quota_slots", self.quota_slots, 0, 64),
         ):
@@ -330,7 +330,7 @@ class StepShape:
         """
         new = np.maximum(prompt - np.asarray(cached), 1.0)
         sequences = np.asarray(self.sequences * self.tp)
-        budget = np.maximum(CHUNK_TOKENS - sequences * self.queries, LEAST_CHUNK)
+        budget = np.maximum(CHUNK_TOKENS - sequences * self.queries, MIN_CHUNK)
         chunk = np.minimum(budget, new * np.maximum(sequences, 1.0))
         others = 1.0 - np.minimum(1.0, 1.0 / np.maximum(sequences * self.attention_dp * self.stages, 1e-9))
         return replace(

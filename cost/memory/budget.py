@@ -22,9 +22,9 @@ from topology.spec import GpuSpec
 if TYPE_CHECKING:
     from cost.inputs.layout import Layout
 
-ON = {"NVIDIA": ("vllm", "sglang", "trtllm"), "AMD": ("vllm", "sglang", "atom")}
+ENGINES_ON = {"NVIDIA": ("vllm", "sglang", "trtllm"), "AMD": ("vllm", "sglang", "atom")}
 TITLES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "atom": "ATOM"}
-_HALF = 0.5
+_WEIGHTS_SHARE = 0.5
 """Part of a GPU that weights fill where engines are compared before a layout is known."""
 
 
@@ -139,7 +139,7 @@ def budget_of(
             more=surplus * GIB,
         )
 
-    return min(map(budget, forms), key=lambda candidate: candidate.pool(_HALF * gpu.hbm_bytes))
+    return min(map(budget, forms), key=lambda candidate: candidate.pool(_WEIGHTS_SHARE * gpu.hbm_bytes))
 
 
 def most_sequences(engine: str, gpu: GpuSpec) -> int:
@@ -154,4 +154,4 @@ def most_sequences(engine: str, gpu: GpuSpec) -> int:
 
 def engines_on(vendor: str) -> tuple[str, ...]:
     """Return the engines that run on the chips of a vendor; vLLM alone, by its plugins, on those of others."""
-    return ON.get(vendor, ("vllm",))
+    return ENGINES_ON.get(vendor, ("vllm",))

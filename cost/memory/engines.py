@@ -23,11 +23,11 @@ PATH = Path(__file__).with_name("engines.yaml")
 GIB = 2.0**30
 SPREAD_GIB = 1.5
 """Either way around a room: what start logs of one configuration differ by."""
-LEAST_GIB = 3.0
+MIN_ROOM_GIB = 3.0
 """An engine with less room may not start."""
 LOGIT_BYTES = 4.0
 _LARGE_GIB = 70.0
-_MANY, _FEW = (1024, 8192), (256, 2048)
+_LARGE_STEP, _SMALL_STEP = (1024, 8192), (256, 2048)
 """Sequences and tokens of a step that an API server of vLLM has by default on large GPUs, and on others."""
 _GROUPED_TOKENS = 32768.0
 """Tokens that vLLM's experts take at once (VLLM_FUSED_MOE_CHUNK_SIZE)."""
@@ -61,7 +61,7 @@ class Coefficient:
             raise problem(f"{self.value:g} is not from {self.low:g} to {self.high:g}.")
 
 
-NONE = Coefficient(0.0, 0.0, 0.0, "no such part", 0)
+NO_PART = Coefficient(0.0, 0.0, 0.0, "no such part", 0)
 
 
 class Taken(NamedTuple):
@@ -120,19 +120,19 @@ class EngineMemory:
     utilisation: Coefficient
     version: Annotated[str, AfterValidator(_version)] = "0"
     month: str = ""
-    outside: Coefficient = NONE
-    always: Coefficient = NONE
-    tensor_parallel: Coefficient = NONE
-    rocm: Coefficient = NONE
-    experts: Coefficient = NONE
-    libraries: Coefficient = NONE
-    graphs: Coefficient = NONE
-    expert_graphs: Coefficient = NONE
-    per_logits: Coefficient = NONE
-    share_of_total: Coefficient = NONE
+    outside: Coefficient = NO_PART
+    always: Coefficient = NO_PART
+    tensor_parallel: Coefficient = NO_PART
+    rocm: Coefficient = NO_PART
+    experts: Coefficient = NO_PART
+    libraries: Coefficient = NO_PART
+    graphs: Coefficient = NO_PART
+    expert_graphs: Coefficient = NO_PART
+    per_logits: Coefficient = NO_PART
+    share_of_total: Coefficient = NO_PART
     by_tp: Mapping[int, Coefficient] = field(default_factory=dict)
     reserves: bool = False
-    sequences: int = _MANY[0]
+    sequences: int = _LARGE_STEP[0]
     whole_prompts: bool = False
 
     def taken_gib(
@@ -250,7 +250,7 @@ class EngineTable:
             for name, figure in figures.items():
                 if (
                     isinstance(figure, Coefficient)
-                    and figure is not NONE
+                    and figure is not NO_PART
                     and figure.source not in self.sources
                 ):
                     raise problem(
@@ -289,7 +289,7 @@ def usual_step(total_gib: float, chip: str = "") -> tuple[int, int]:
 
     The A100 counts as small whatever it holds (vLLM pull request 17885).
     """
-    return _MANY if total_gib >= _LARGE_GIB and not chip.lower().startswith("a100") else _FEW
+    return _LARGE_STEP if total_gib >= _LARGE_GIB and not chip.lower().startswith("a100") else _SMALL_STEP
 
 
 def forward_gib(model: Model, tokens: float, *, tp: Quantity = 1.0, moe_tp: Quantity = 1.0) -> Quantity:

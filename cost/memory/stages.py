@@ -14,7 +14,7 @@ from cost.inputs.layout import StageSpec
 from cost.inputs.workload import StepShape, Workload
 from cost.memory.batches import batch_of, most_that_fit, smallest_share
 from cost.memory.budget import Budget, Ranks
-from cost.memory.engines import GIB, LEAST_GIB
+from cost.memory.engines import GIB, MIN_ROOM_GIB
 from cost.memory.sizes import expert_size, shard_bytes, weight_sizes
 from cost.model import Model, StageShard
 from cost.quantity import Quantity
@@ -72,7 +72,7 @@ class CacheRoom:
     @property
     def may_not_start(self) -> bool:
         """Whether so little is left that the engine may refuse."""
-        return self.pool < LEAST_GIB * GIB
+        return self.pool < MIN_ROOM_GIB * GIB
 
 
 NO_CACHE = CacheRoom(0.0, 0.0, 0.0, 0, 0, 0.0)

@@ -12,7 +12,7 @@ from topology.catalog import full_domain
 from topology.changes.repeat import repeated
 from topology.cluster import Cluster
 
-MOST_JOINED = 1152
+MAX_JOINED_GPUS = 1152
 """GPUs of the part of a larger cluster that is made."""
 
 
@@ -21,8 +21,8 @@ def clusters_within(
 ) -> tuple[list[Cluster], dict[str, float]]:
     """Return ``units`` each repeated as often as so many megawatts, else USD per hour, allow; at least once.
 
-    A unit is what a name or a file means, so ``name@16`` is 16 GPUs. Of more than :data:`MOST_JOINED` GPUs a part is
-    returned, and by its name how many times as many there are.
+    A unit is what a name or a file means, so ``name@16`` is 16 GPUs. Of more than :data:`MAX_JOINED_GPUS` GPUs a part
+    is returned, and by its name how many times as many there are.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def clusters_within(
         budget = mw * 1e6 if mw else usd_h or 0.0
         count = max(1, int(budget / unit_cost + 1e-9))
         alone = unit.spec.raw is not None or unit.spec.scale_out is None
-        joined = 1 if alone else min(count, max(1, MOST_JOINED // len(unit.gpus)))
+        joined = 1 if alone else min(count, max(1, MAX_JOINED_GPUS // len(unit.gpus)))
         cluster = repeated(unit, joined)
         if count > 1:
             full = all(full_domain(domain).gpus == domain.gpus for domain in unit.spec.domains)

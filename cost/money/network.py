@@ -18,7 +18,7 @@ from topology.scale_out import leaf_uplinks
 SWITCH, TRANSCEIVER = "switch", "transceiver"
 NETWORK = (SWITCH, TRANSCEIVER)
 """What the network between domains is made of, as prices and powers name it."""
-MOST_PORTS = 144
+MAX_PORTS = 144
 """Ports of the largest switch that is sold for such networks (Quantum-X800)."""
 
 
@@ -71,7 +71,7 @@ def count_parts(cluster: Cluster, parts: list[NetworkPart]) -> tuple[list[int], 
     counted = physical_of_whole(cluster)
     links = _links_of_plane(cluster)
     uncounted = ""
-    if links > MOST_PORTS and any(part.kind == SWITCH for part in parts):
+    if links > MAX_PORTS and any(part.kind == SWITCH for part in parts):
         uncounted = (
             f"switches between domains: a spine plane of {links:,} links counts as one switch; those that it stands "
             "for are left out."

@@ -29,7 +29,7 @@ PRICE_BASES = ("owner", "neocloud", "rental", "list")
 """What an hour of a GPU costs whom: its owner, a smaller cloud, a tenant for three years, a cloud's public list."""
 
 _UNITS = {"all_in_power_w": "W", **{f"{basis}_usd_per_h": "USD/h" for basis in PRICE_BASES[:-1]}}
-_POSSIBLE = {"USD/h": (1e-6, 1e5), "W": (1e-3, 1e6)}
+_PLAUSIBLE_RANGES = {"USD/h": (1e-6, 1e5), "W": (1e-3, 1e6)}
 """The least and the most that an hour of one part costs, and that it draws: beyond that a unit is off."""
 
 
@@ -267,7 +267,7 @@ def _counted_gpus(cluster: Cluster, gpus: Sequence[str] | None) -> Counter[int]:
 
 def _require_possible(label: str, value: float, unit: str) -> None:
     """Reject a figure that no part has."""
-    lowest, highest = _POSSIBLE[unit]
+    lowest, highest = _PLAUSIBLE_RANGES[unit]
     if not lowest <= value <= highest:
         raise InputError(
             f"{label}: {value:g} {unit} is not plausible ({lowest:g} to {highest:g}); check its unit."

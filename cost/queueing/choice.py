@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cost.inputs.deployment import Deployment
-from cost.queueing.load import NEAR, LoadLimits, most_requests, stream_of, under_load
+from cost.queueing.load import RATE_TOLERANCE, LoadLimits, most_requests, stream_of, under_load
 from cost.queueing.pools import EnginePools, pools_of
 from cost.queueing.requests import Requests
 from cost.queueing.simulation import ROUTERS
@@ -17,10 +17,10 @@ from cost.serving.limits import rounded_up
 from cost.serving.pools import RateMatch
 from cost.serving.serving import Serving
 from cost.serving.supply import Served, Supply
-from cost.serving.units import MOST_JOINED_GPUS, joined_units, served_on
+from cost.serving.units import MAX_JOINED_GPUS, joined_units, served_on
 from topology.base.errors import InfeasibleError, InputError, input_name
 
-STRICTER = ((1.0, 1.0), (1.0, 0.5), (0.7, 1.0), (0.7, 0.5), (0.5, 0.5))
+STRICTER_LIMITS = ((1.0, 1.0), (1.0, 0.5), (0.7, 1.0), (0.7, 0.5), (0.5, 0.5))
 """Parts of the limits per token and to the first one at which the best without waiting is a candidate: waiting and
 batches that vary take the rest."""
 
@@ -63,7 +63,11 @@ def best_under_load(
     for row in candidates(serving, limits):
         pools = pools_of(serving, row)
         choice = Choice(row, pools, make_for(pools), None)
-        least = None if best is None or best.requests_per_s is None else best.requests_per_s * (1 + NEAR)
+        least = (
+            None
+            if best is None or best.requests_per_s is None
+            else best.requests_per_s * (1 + RATE_TOLERANCE)
+        )
         if least is not None:
             tried = under_load(pools, choice.make(least, 0), limits, router)
             if not tried.keeps or tried.grows:
@@ -93,12 +97,12 @@ def match_under_load(serving: Serving, limits: LoadLimits) -> RateMatch:
 
 
 def candidates(serving: Serving, limits: LoadLimits) -> list[RateMatch]:
-    """Return the best of each way within the limits and within :data:`STRICTER` ones, each once.
+    """Return the best of each way within the limits and within :data:`STRICTER_LIMITS` ones, each once.
 
     Besides, of each way, what makes the first token soonest without waiting: it has most time to wait.
     """
     rows: list[RateMatch] = []
-    for token, first_token in STRICTER:
+    for token, first_token in STRICTER_LIMITS:
         tpot_s = None if limits.tpot_s is None else token * limits.tpot_s
         ttft_s = None if limits.ttft_s is None else first_token * limits.ttft_s
         rows += replace(serving, ttft_s=ttft_s, _known={}).bests(tpot_s).values()
@@ -127,7 +131,7 @@ def loaded_supply(
             f"{deployment.model.name} does not fit {deployment.cluster.name}."
         )
         for units, cluster in joined_units(deployment.cluster)[0].items():
-            if units > 1 and len(cluster.gpus) > MOST_JOINED_GPUS:
+            if units > 1 and len(cluster.gpus) > MAX_JOINED_GPUS:
                 break
             try:
                 serving = Serving.of(

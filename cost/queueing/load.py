@@ -19,25 +19,26 @@ from topology.base.errors import InfeasibleError
 
 Array = NDArray[np.float64]
 PERCENTILES = (50, 90, 99)
-HARDLY = 0.05
+NEGLIGIBLE_WAIT = 0.05
 """Part of the time to the first token up to which waiting is not worth a word."""
 WARM_UP = 0.1
 """Part of made requests that come before those that count; engines start with what they hold at the rate. A trace
 counts from its first one, from empty engines on."""
-FEWEST, MOST = 3_000, 12_000
+MIN_REQUESTS, MAX_REQUESTS = 3_000, 12_000
 """Requests simulated at a rate: twice as many as are in the engines, but between these."""
-ROUNDS_COUNTED, LEAST_ROUNDS = 10, 5
-"""Requests simulated for each user where :data:`MOST` allows it, and at least; first and last do not count."""
-TAIL = 0.4
+ROUNDS_COUNTED, MIN_ROUNDS = 10, 5
+"""Requests simulated for each user where :data:`MAX_REQUESTS` allows it, and at least; the first and last do not
+count."""
+TAIL_SHARE = 0.4
 """Part of them, at most, that only keeps up the load for those before."""
-GROWS, SPAN = 2.0, 4.0
+GROWTH_RATIO, MIN_SPAN_RATIO = 2.0, 4.0
 """A queue grows where first tokens of the last quarter take so many times as long as those of the first, or requests
-arrive for less than so many times as long as a first token takes, or less than :data:`SERVED` of them end."""
-SERVED = 0.85
-NEAR = 0.02
+arrive for less than so many times as long as a first token takes, or less than :data:`SERVED_SHARE` of them end."""
+SERVED_SHARE = 0.85
+RATE_TOLERANCE = 0.02
 """How near the largest rate is found, and how far the first and the last try may be apart (doublings)."""
 DOUBLINGS = 20
-ROUNDS = 40
+FIXED_POINT_ROUNDS = 40
 """Steps of the fixed point between requests in an engine and the time of its steps."""
 SEEDS = 3
 """Streams of requests whose largest rates give the interval."""
@@ -105,9 +106,9 @@ class UnderLoad:
     def grows(self) -> bool:
         """Whether the queue grows for as long as requests arrive: a few of them may keep any limit."""
         quarter, (start, end) = max(1, len(self.ttft_s) // 4), self._window
-        longer = self.ttft_s[-quarter:].mean() > GROWS * self.ttft_s[:quarter].mean()
-        fewer = self.requests_per_s < SERVED * len(self.ttft_s) / (end - start)
-        return bool(longer or fewer or end - start < SPAN * self.ttft_s.mean())
+        longer = self.ttft_s[-quarter:].mean() > GROWTH_RATIO * self.ttft_s[:quarter].mean()
+        fewer = self.requests_per_s < SERVED_SHARE * len(self.ttft_s) / (end - start)
+        return bool(longer or fewer or end - start < MIN_SPAN_RATIO * self.ttft_s.mean())
 
     @cached_property
     def _window(self) -> tuple[float, float]:
@@ -150,7 +151,7 @@ class UnderLoad:
     def queue(self) -> str:
         """Where requests wait most: prefill, transfer, decode or cache room; empty where they hardly wait."""
         waits = dict(self.outcome.waits_s)
-        if sum(waits.values()) < HARDLY * float(self.ttft_s.mean()):
+        if sum(waits.values()) < NEGLIGIBLE_WAIT * float(self.ttft_s.mean()):
             return ""
         if 2 * self.outcome.cache_wait_s > sum(waits.values()):
             return "cache room"
@@ -224,7 +225,7 @@ def most_requests(
         return rates
 
     def largest(low: float, high: float, seed: int) -> float:
-        while high > low * (1 + NEAR):
+        while high > low * (1 + RATE_TOLERANCE):
             middle = (low * high) ** 0.5
             low, high = (middle, high) if keeps(middle, seed) else (low, middle)
         return low
@@ -278,14 +279,14 @@ def stream_of(
 
     def make(rate: float, run_seed: int) -> Requests:
         held = in_engines(pools, lengths, rate)
-        number = round(min(MOST, max(FEWEST, 2 * held)))
+        number = round(min(MAX_REQUESTS, max(MIN_REQUESTS, 2 * held)))
         begun = round(held)
         new = made_requests(
             lengths, begun + number, requests_per_s=rate, cv=cv, arrivals=arrivals, seed=seed + run_seed
         )
         made_tokens = _begun(new, begun, [seed, run_seed])
         starts = [0.0] * begun + [at - new.starts_s[begun] for at in new.starts_s[begun:]]
-        return replace(new, starts_s=starts, begun=made_tokens, tail=round(min(TAIL * number, held)))
+        return replace(new, starts_s=starts, begun=made_tokens, tail=round(min(TAIL_SHARE * number, held)))
 
     return make
 
@@ -298,7 +299,7 @@ def closed_loop(
     As many of the first ones as the engines hold start somewhere in their answers, and the last ones only keep up the
     load for those before: users who all start at once would go on in step.
     """
-    number = max(FEWEST, min(MOST, ROUNDS_COUNTED * users), LEAST_ROUNDS * users)
+    number = max(MIN_REQUESTS, min(MAX_REQUESTS, ROUNDS_COUNTED * users), MIN_ROUNDS * users)
     new = made_requests(lengths, number, users=users, cv=cv, seed=seed)
     begun = _begun(new, int(min(users, _seats(pools, lengths))), [seed, users])
     return replace(new, begun=begun, tail=users)
@@ -342,7 +343,7 @@ def _in_engine(pool: EnginePool, lengths: Lengths, rate: float) -> float:
     budget = float(pool.scheduler.tokens)
     chunk = min(tokens, budget)
     arriving, held, mean_chunk = rate * tokens / chunk, 0.0, chunk / table.groups
-    for _ in range(ROUNDS):
+    for _ in range(FIXED_POINT_ROUNDS):
         step_s = pool.factor * table.decode(max(held, 1.0), context)
         if pool.role == BOTH:
             # a step has prompts if one arrived in the step before, which is longer if it had some

@@ -30,7 +30,7 @@ from cost.terms.experts import EXPERTS
 Array = NDArray[np.float64]
 Price = Callable[[Workload, Array], Array]
 """Seconds of steps of a workload at batches (sequences per GPU), ``[2, batches]``: all, and those of experts."""
-MOST_PRICED = 512.0
+MAX_PRICED_SEQUENCES = 512.0
 """Sequences of an attention group up to which steps are priced: beyond, they go on in a straight line."""
 
 
@@ -94,7 +94,7 @@ class EnginePool:
         most, context:
             Sequences of a group up to which steps are priced; about how many tokens the cache of one holds.
         """
-        decodes, most = role != PREFILL, min(MOST_PRICED, max(2.0, most))
+        decodes, most = role != PREFILL, min(MAX_PRICED_SEQUENCES, max(2.0, most))
         table = StepTable.of(
             seconds, groups=groups, most=most, context=context, stages=stages, decodes=decodes
         )

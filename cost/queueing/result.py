@@ -19,7 +19,7 @@ from cost.queueing.requests import Requests
 from cost.serving.lengths import Lengths
 from topology.base.shown import Shown
 
-RATES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0, 1.1)
+RATE_SHARES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0, 1.1)
 """Rates of the curve of percentiles over the most that keep the limits."""
 
 
@@ -90,7 +90,7 @@ class Simulated(Shown):
         peak = self.req_s if self.most is None else self.most.requests_per_s
         return {
             rate: under_load(self.pools, self.make(rate, 0), self.limits, self.router)
-            for rate in (peak * part for part in RATES)
+            for rate in (peak * part for part in RATE_SHARES)
         }
 
     @property

@@ -18,9 +18,9 @@ from topology.base.errors import InputError
 
 ROUTERS = ("least", "round", "prefix")
 TRANSFER = "transfer"
-SAMPLES = 500
+TIMELINE_POINTS = 500
 """Points of the timeline."""
-MOST_AHEAD = 1.5
+PREFIX_LOAD_RATIO = 1.5
 """Requests of the engine with the longest common prefix over those of the one with fewest, above which the latter
 takes a request in place of it: a prefix saves a prefill, a queue costs several."""
 
@@ -212,7 +212,7 @@ class Simulation:
         requests = self.requests
         if not requests.users and not (requests.after and requests.after[job.number] >= 0):
             self._send_next()
-        if job.number % max(1, len(requests) // SAMPLES) == 0:
+        if job.number % max(1, len(requests) // TIMELINE_POINTS) == 0:
             engines = [*self.engines, *self.decoders]
             waiting = sum(len(engine.waiting) for engine in engines)
             self._timeline.append((time_s, waiting, sum(engine.load for engine in engines) - waiting))
@@ -236,7 +236,7 @@ class Simulation:
         least = min(engines, key=_load)
         if self.router == "prefix" and job.blocks:
             best = max(engines, key=lambda engine: (engine.matches(job), -_load(engine)))
-            if _load(best) <= MOST_AHEAD * _load(least) + 1:
+            if _load(best) <= PREFIX_LOAD_RATIO * _load(least) + 1:
                 return best
         return least
 

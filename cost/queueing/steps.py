@@ -14,11 +14,11 @@ Seconds = Callable[[Array, Array, float, float], Array]
 """Seconds of steps of ``(sequences, prompt tokens, cached tokens, context)``: the first two of each attention group,
 ``[steps]``; tokens of each prompt that a cache already holds; mean tokens in the cache of sequences that decode.
 Returned are ``[2, steps]``: all of a step, and the experts' part of it, which GPUs share."""
-TOKENS = np.array([32.0, 128.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0])
+PRICED_TOKENS = np.array([32.0, 128.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0])
 """Prompt tokens of an attention group that steps are priced at: between them a step is a straight line."""
-GROWTH = 1.4
+SEQUENCE_GROWTH = 1.4
 """Sequences of a group at one priced step over those at the one before."""
-CACHED = 8192.0
+CACHED_TOKENS = 8192.0
 """Tokens in a cache at which the cost of attending to them is priced."""
 
 
@@ -74,7 +74,7 @@ class StepTable:
         """
         counts = [1.0]
         while counts[-1] < most:
-            counts.append(max(counts[-1] + 1, float(round(counts[-1] * GROWTH))))
+            counts.append(max(counts[-1] + 1, float(round(counts[-1] * SEQUENCE_GROWTH))))
         sizes, beside = np.array(counts if decodes else [1.0, 2.0]), max(2.0, counts[-1] / 2)
         decode_s = context_s = np.zeros_like(sizes)
         if decodes:
@@ -85,13 +85,13 @@ class StepTable:
             decode_s = short - context_s * context
         prompt_s, span_s, expert_s = [], [], []
         for sequences in (0.0, beside) if decodes else (0.0,):
-            batch = np.full_like(TOKENS, sequences)
+            batch = np.full_like(PRICED_TOKENS, sequences)
             base = seconds(batch[:1], np.zeros(1), 0.0, context) if sequences else np.zeros((2, 1))
             (prompt_alone_s, experts_s), (cached_s, _) = (
-                seconds(batch, TOKENS, cached, context) - base for cached in (0.0, CACHED)
+                seconds(batch, PRICED_TOKENS, cached, context) - base for cached in (0.0, CACHED_TOKENS)
             )
-            slope = (cached_s - prompt_alone_s) / (2 * CACHED)
-            prompt_s.append((prompt_alone_s - experts_s - slope * TOKENS).tolist())
+            slope = (cached_s - prompt_alone_s) / (2 * CACHED_TOKENS)
+            prompt_s.append((prompt_alone_s - experts_s - slope * PRICED_TOKENS).tolist())
             span_s.append(slope.tolist())
             expert_s.append(experts_s.tolist())
         return cls(
@@ -100,7 +100,7 @@ class StepTable:
             sizes.tolist(),
             decode_s.tolist(),
             context_s.tolist(),
-            TOKENS.tolist(),
+            PRICED_TOKENS.tolist(),
             [prompt_s[0], prompt_s[-1]],
             [span_s[0], span_s[-1]],
             [expert_s[0], expert_s[-1]],

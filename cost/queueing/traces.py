@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from cost.quantity import LONGEST_CONTEXT
+from cost.quantity import MAX_CONTEXT_TOKENS
 from cost.queueing.requests import BLOCK_TOKENS, Requests
 from topology.base.errors import InputError, input_name
 from topology.base.reading import parse_json, read_text, shown
@@ -73,10 +73,10 @@ TRACES = (
 _UNITS = {1.0: "seconds", 1e-3: "milliseconds", 1e-9: "nanoseconds"}
 _EPOCHS = {1e16: "nanoseconds", 1e14: "microseconds", 1e11: "milliseconds", 1e9: "seconds"}
 """Units since 1970 of timestamps from so much on."""
-_FASTEST = 1_000.0
+_MAX_RATE = 1_000.0
 """Requests a second of a recorded trace: public ones have up to some 100."""
 _TURNS = "turns"
-_BEYOND_HASHES = 2**70
+_FIRST_OWN_HASH = 2**70
 """No hash of a block in a trace is as large."""
 
 
@@ -103,7 +103,7 @@ class _Rows:
     left_out: int = 0
     last: float = -math.inf
     conversations: dict[str, _Conversation] = field(default_factory=dict)
-    fresh: Iterator[int] = field(default_factory=lambda: count(-_BEYOND_HASHES, -1))
+    fresh: Iterator[int] = field(default_factory=lambda: count(-_FIRST_OWN_HASH, -1))
 
     def add(self, row: Record, where: str) -> None:
         """Add a request; one of a conversation begins with all that was said before."""
@@ -126,10 +126,10 @@ class _Rows:
         self.last = self.last if waits else at
         if conversation is not None:
             isl += conversation.tokens
-            if isl > LONGEST_CONTEXT:
+            if isl > MAX_CONTEXT_TOKENS:
                 raise InputError(
                     f"{where}: the conversation {shown(key)} has grown to {isl:,} tokens; at most "
-                    f"{LONGEST_CONTEXT:,} are simulated."
+                    f"{MAX_CONTEXT_TOKENS:,} are simulated."
                 )
             blocks = [*conversation.blocks, *blocks]
         if key is not None:
@@ -237,7 +237,7 @@ def _check_times(rows: _Rows, path: str | Path, speed: float) -> None:
             f"give {input_name('concurrency')} instead."
         )
     rate = (len(starts) - 1) / span_s * speed
-    if rate > _FASTEST:
+    if rate > _MAX_RATE:
         raise InputError(
             f"{path}: {len(starts):,} requests in {span_s / speed:.3g} s are {rate:,.0f} requests/s, unusual of a "
             f"trace; the {column} must be in {unit}: if it is not, convert it; else slow it down with "
@@ -304,9 +304,9 @@ def _number(row: Record, key: str, where: str) -> float:
 
 def _tokens(row: Record, key: str, where: str) -> int:
     number = _number(row, key, where)
-    if number != int(number) or not 1 <= number <= LONGEST_CONTEXT:
+    if number != int(number) or not 1 <= number <= MAX_CONTEXT_TOKENS:
         raise InputError(
-            f"{where}: {key} is {number:g}; expected whole tokens from 1 to {LONGEST_CONTEXT:,}."
+            f"{where}: {key} is {number:g}; expected whole tokens from 1 to {MAX_CONTEXT_TOKENS:,}."
         )
     return int(number)
 

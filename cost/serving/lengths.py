@@ -9,16 +9,16 @@ from itertools import pairwise
 from pathlib import Path
 
 from cost.inputs.workload import Workload
-from cost.quantity import LONGEST_CONTEXT
+from cost.quantity import MAX_CONTEXT_TOKENS
 from cost.queueing.schedulers import Scheduler
 from topology.base.errors import InputError
 from topology.base.table import Row, Table
 from topology.base.units import parse_length
 
 COLUMNS = ("isl", "osl", "share")
-MOST_PROMPTS = 6
+MAX_PROMPTS = 6
 """Lengths of prompts that are priced apart; more are merged, the longest never."""
-NEAR_ONE = 0.01
+SHARE_TOLERANCE = 0.01
 """How far shares may be from adding up to 1: rounding of a file, not another scale."""
 
 
@@ -86,7 +86,7 @@ class Lengths:
         cached = [isl + osl // 2 for isl, osl in zip(self.isl, self.osl, strict=True)]
         return round(_mean(cached, weights) / math.fsum(weights))
 
-    def prompts(self, limit: int = MOST_PROMPTS) -> list[tuple[int, float]]:
+    def prompts(self, limit: int = MAX_PROMPTS) -> list[tuple[int, float]]:
         """Return lengths of prompts with their shares, the longest first, at most ``limit`` of them.
 
         Where there are more, the longest stays and neighbours are merged, those that make the least difference first:
@@ -184,7 +184,7 @@ def read_lengths(path: str | Path) -> Lengths:
     if not isl:
         raise InputError(f"{path}: has no rows below its header.")
     total = math.fsum(share)
-    if abs(total - 1) > NEAR_ONE:
+    if abs(total - 1) > SHARE_TOLERANCE:
         raise InputError(
             f"{path}: its shares add up to {total:.6g}, expected 1; divide each by their sum if they are counts."
         )
@@ -195,14 +195,16 @@ def read_lengths(path: str | Path) -> Lengths:
 
 def _tokens(row: Row, column: str) -> int:
     tokens = parse_length(row.need(column), row.at(column))
-    if not 1 <= tokens <= LONGEST_CONTEXT:
-        row.must_be(column, f"a whole number from 1 to {LONGEST_CONTEXT}")
+    if not 1 <= tokens <= MAX_CONTEXT_TOKENS:
+        row.must_be(column, f"a whole number from 1 to {MAX_CONTEXT_TOKENS}")
     return tokens
 
 
 def _require_tokens(name: str, value: int) -> None:
-    if not 1 <= value <= LONGEST_CONTEXT:
-        raise InputError(f"expected 1 token or more, at most {LONGEST_CONTEXT:,}.", field=name, value=value)
+    if not 1 <= value <= MAX_CONTEXT_TOKENS:
+        raise InputError(
+            f"expected 1 token or more, at most {MAX_CONTEXT_TOKENS:,}.", field=name, value=value
+        )
 
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> float:

@@ -19,9 +19,9 @@ Index = NDArray[np.int64]
 
 _ROUNDING = 1e-12
 """Rates that differ by less are rounded."""
-_LEAST, _TRIES = 1e-30, 9
+_MIN_RATE, _RATE_TRIES = 1e-30, 9
 """A rate in place of none, and tries of a rate, the last above it."""
-_BLOCK = 1 << 14
+_PAIR_BLOCK = 1 << 14
 """Pairs looked at at once: many more do not fit a processor's cache."""
 
 
@@ -160,7 +160,7 @@ def partners(
     """
     counts, served = np.zeros((3, len(decode.gpus)), dtype=np.int64), np.zeros(len(decode.gpus))
     decode, kinds_of_prefill = decode.in_floats, prefill.rows(kinds[:, None]).in_floats
-    block = max(1, _BLOCK // max(1, len(kinds)))
+    block = max(1, _PAIR_BLOCK // max(1, len(kinds)))
     for begin in range(0, len(decode.gpus) if len(kinds) else 0, block):
         part = slice(begin, begin + block)
         counts[:, part], served[part] = _partners(
@@ -191,7 +191,7 @@ def prefilled_per_s(prefill: Workers, count: Array | Index, answer_s: Array) -> 
 
     They are busy only as often as requests come; links may allow less.
     """
-    always = np.maximum(count * prefill.unbound_per_s, _LEAST)
+    always = np.maximum(count * prefill.unbound_per_s, _MIN_RATE)
     busy = always * busy_share(always, answer_s + prefill.step_s, prefill.in_step)
     return np.asarray(np.minimum(count * prefill.requests_per_s, busy) * (1 + _ROUNDING))
 
@@ -203,8 +203,8 @@ def _needed(decoded: Array, prefill: Workers, answer_s: Array) -> Array:
     that every second try is above it.
     """
     idle = np.sqrt(prefill.in_step / (2 * (answer_s + prefill.step_s)))
-    always = decoded = np.maximum(decoded, _LEAST)
-    for _ in range(_TRIES):
+    always = decoded = np.maximum(decoded, _MIN_RATE)
+    for _ in range(_RATE_TRIES):
         always = decoded * (1 + idle / np.sqrt(always))
     of_links, of_steps = decoded / prefill.requests_per_s, always / prefill.unbound_per_s
     return np.asarray(np.ceil(np.maximum(of_links, of_steps) * (1 - _ROUNDING)))

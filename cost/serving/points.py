@@ -14,7 +14,7 @@ from cost.layouts.front import pareto
 from cost.serving.pools import RateMatch
 from cost.serving.serving import Serving
 
-MOST_LAYOUTS = 12
+MAX_LAYOUTS = 12
 """Maximum layouts with points at all powers of two, nearest to the frontier first."""
 
 
@@ -104,4 +104,4 @@ def _nearest(swept: Sweep, layout: NDArray[np.int64], edge: NDArray[np.int64]) -
     behind = swept.tok_s_per_gpu[rival] / swept.tok_s_per_gpu
     loss = np.full(int(layout.max(initial=-1)) + 1, np.inf)
     np.minimum.at(loss, layout, behind)
-    return np.argsort(loss, kind="stable")[:MOST_LAYOUTS]
+    return np.argsort(loss, kind="stable")[:MAX_LAYOUTS]

@@ -118,7 +118,7 @@ class RateMatch(_Match[float, int]):
         return self.requests_per_s * self.osl / self.gpus_used
 
 
-MATCHED = tuple(each.name for each in fields(RateMatch))
+MATCH_FIELDS = tuple(each.name for each in fields(RateMatch))
 """The figures of a match."""
 _ROUNDING = 1e-9
 
@@ -158,7 +158,7 @@ class RateMatches(_Match[Array, Index]):
 
     def row(self, index: int) -> RateMatch:
         """One match."""
-        columns: Iterable[Any] = (getattr(self, name) for name in MATCHED)
+        columns: Iterable[Any] = (getattr(self, name) for name in MATCH_FIELDS)
         return RateMatch(
             *(value.item(index) if isinstance(value, np.ndarray) else value for value in columns)
         )

@@ -21,10 +21,10 @@ from cost.serving.pools import RateMatch, RateMatches, batches_held, match_rates
 from topology.base.errors import InputError
 from topology.cluster import Cluster
 
-LATER = 2.0
+SLOWER_TTFT = 2.0
 """Times the fastest time to a first token that stand for a usual limit which nothing keeps."""
 ONE_POOL, TWO_POOLS = "one pool", "two pools"
-AHEAD, STEP, LEAST_STEPS = 1.03, 1.05, 5
+AHEAD_RATIO, SPEED_STEP, MIN_STEPS = 1.03, 1.05, 5
 """Times the throughput of the other way from which one is ahead, at speeds of which each is so many times the one
 before; it is ahead at so many of them, or it is an accident of numbers that divide."""
 
@@ -96,10 +96,10 @@ class Serving:
         )
 
     def reachable(self) -> Serving:
-        """Return it with :data:`LATER` times the fastest time to a first token where nothing keeps the limit."""
+        """Return it with :data:`SLOWER_TTFT` times the fastest time to a first token if nothing keeps the limit."""
         if self.ttft_s is None or any(map(len, self.ways().values())):
             return self
-        return replace(self, ttft_s=LATER * self.fastest_ttft_s, _known={})
+        return replace(self, ttft_s=SLOWER_TTFT * self.fastest_ttft_s, _known={})
 
     @property
     def prefill(self) -> Sweep:
@@ -194,7 +194,7 @@ class Serving:
         return [rows[i] for i in edge.tolist()]
 
     def turns(self) -> list[tuple[str, float, float]]:
-        """Return which way is ahead from which speed per user to which, slowest first (:data:`AHEAD`).
+        """Return which way is ahead from which speed per user to which, slowest first (:data:`AHEAD_RATIO`).
 
         A way that alone reaches a speed is ahead there; where neither is, the last one stays.
         """
@@ -206,7 +206,7 @@ class Serving:
         if not ways:
             return []
         ends = np.log([min(rows[0, 0] for rows in ways.values()), max(rows[-1, 0] for rows in ways.values())])
-        speeds = np.exp(np.linspace(ends[0], ends[1], 2 + int((ends[1] - ends[0]) / np.log(STEP))))
+        speeds = np.exp(np.linspace(ends[0], ends[1], 2 + int((ends[1] - ends[0]) / np.log(SPEED_STEP))))
         speeds[-1] *= 1 - 1e-12
 
         def rates(rows: Array) -> Array:
@@ -217,10 +217,10 @@ class Serving:
         ahead: list[str] = []
         for at in range(len(speeds)):
             order = sorted(table, key=lambda name: -table[name][at])
-            clear = len(order) < 2 or table[order[0]][at] > AHEAD * table[order[1]][at]
+            clear = len(order) < 2 or table[order[0]][at] > AHEAD_RATIO * table[order[1]][at]
             ahead.append(order[0] if clear or not ahead else ahead[-1])
         for at in range(1, len(speeds)):
-            if ahead[at] != ahead[at - 1] and len(set(ahead[at : at + LEAST_STEPS])) > 1:
+            if ahead[at] != ahead[at - 1] and len(set(ahead[at : at + MIN_STEPS])) > 1:
                 ahead[at] = ahead[at - 1]
         runs = [
             (name, [at for at, _ in run])

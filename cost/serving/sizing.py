@@ -21,7 +21,7 @@ from cost.quantity import require_number
 from cost.recipe import OtherRecipe
 from cost.serving.lengths import Lengths
 from cost.serving.limits import LimitError, rounded_down, rounded_up
-from cost.serving.supply import ENOUGH, Part, Pool, Served, Supply, last_before
+from cost.serving.supply import FULL_PART, Part, Pool, Served, Supply, last_before
 from cost.serving.units import FleetOn, fleet_supply, layout_supply, unit_domains, with_fleets
 from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.shown import Shown
@@ -32,15 +32,15 @@ from topology.physical import Racks, racks_of
 
 BUDGETS: Mapping[str, str] = {"gpus": "GPUs", "mw": "MW", "usd_h": "USD/h"}
 """What may be spent, each with its unit."""
-MOST = {"req_s": 1e12, "tok_s": 1e15, "users": 1e12, "gpus": 1e12, "mw": 1e9, "usd_h": 1e12}
+MAX_AMOUNTS = {"req_s": 1e12, "tok_s": 1e15, "users": 1e12, "gpus": 1e12, "mw": 1e9, "usd_h": 1e12}
 """Currencies of a demand, each with the most that anybody may ask for."""
-PRINTED = 1 + 1e-12
+BUDGET_ROUNDING = 1 + 1e-12
 """Times a budget that it covers: its own figures are sums, and are rounded."""
-MOST_SPARES = 1_000_000
+MAX_SPARES = 1_000_000
 """Domains kept for failures that anybody may ask for."""
-_NEAR = 8
+_FEWER_UNITS = 8
 """Units fewer that may serve more users."""
-_LOOSER = (1.25, 1.5, 2.0, 3.0)
+_LOOSER_FACTORS = (1.25, 1.5, 2.0, 3.0)
 """Times the limit asked for that the size is told at, too."""
 
 
@@ -83,9 +83,9 @@ class Demand:
     usd_m: float | None = None
 
     def __post_init__(self) -> None:
-        currencies = [name for name in MOST if getattr(self, name) is not None]
+        currencies = [name for name in MAX_AMOUNTS if getattr(self, name) is not None]
         if len(currencies) != 1:
-            names, listed = ", ".join(map(input_name, MOST)), " and ".join(map(input_name, currencies))
+            names, listed = ", ".join(map(input_name, MAX_AMOUNTS)), " and ".join(map(input_name, currencies))
             advice = f", not {listed}" if currencies else f", like {input_name('tok_s')} 1M"
             raise InputError(f"expected exactly one of {names}{advice}; the others are derived.")
         require_number(input_name(self.currency), self.amount, above=0)
@@ -96,16 +96,16 @@ class Demand:
                 field="utilization",
                 value=f"{self.utilization:g}",
             )
-        max_amount = MOST[self.currency]
+        max_amount = MAX_AMOUNTS[self.currency]
         if self.amount > max_amount * (1.0 if self.currency in BUDGETS else self.utilization):
             raise InputError(
                 f"expected at most {max_amount:g}, at the peak.",
                 field=self.currency,
                 value=f"{self.amount:g}",
             )
-        if not 0 <= self.spares <= MOST_SPARES:
+        if not 0 <= self.spares <= MAX_SPARES:
             raise InputError(
-                f"expected a number of domains from 0 to {MOST_SPARES:,}.", field="spares", value=self.spares
+                f"expected a number of domains from 0 to {MAX_SPARES:,}.", field="spares", value=self.spares
             )
         for name, limit, scale in (
             ("tpot_ms", self.tpot_s, 1e3),
@@ -119,7 +119,7 @@ class Demand:
     @property
     def currency(self) -> str:
         """Name of the given field."""
-        return next(name for name in MOST if getattr(self, name) is not None)
+        return next(name for name in MAX_AMOUNTS if getattr(self, name) is not None)
 
     @property
     def amount(self) -> float:
@@ -140,7 +140,9 @@ class Demand:
     @property
     def limits(self) -> list[float]:
         """Times per output token that the size is told at: the limit, then longer ones; none without a limit."""
-        return [] if self.tpot_s is None else [self.tpot_s, *(self.tpot_s * times for times in _LOOSER)]
+        return (
+            [] if self.tpot_s is None else [self.tpot_s, *(self.tpot_s * times for times in _LOOSER_FACTORS)]
+        )
 
 
 @dataclass(frozen=True)
@@ -462,11 +464,11 @@ class _Sizes:
         supply = self._supply(part, tpot_s)
         units = supply.fewest_units(part, tpot_s) or least  # of a budget too: the last units may add nothing
         if self.demand.currency == "users":  # a unit more may be served faster, and so fewer users at once
-            near = range(max(1, units - _NEAR), units + 1)
+            near = range(max(1, units - _FEWER_UNITS), units + 1)
             units = next(
                 fewer_units
                 for fewer_units in near
-                if fewer_units == units or supply.part(part, fewer_units, tpot_s) >= ENOUGH
+                if fewer_units == units or supply.part(part, fewer_units, tpot_s) >= FULL_PART
             )
         below = sorted({units - 1, math.floor(0.9 * units)} - {0}, reverse=True)
 
@@ -494,7 +496,7 @@ class _Sizes:
         InfeasibleError
             If they cost more at any.
         """
-        tpots, budget = self.one_shape.tpots, (self.demand.usd_m or 0.0) * PRINTED
+        tpots, budget = self.one_shape.tpots, (self.demand.usd_m or 0.0) * BUDGET_ROUNDING
         slowest = self.at(None, levels=False)
         if slowest is None:
             _refuse(self.deployment, self.demand, self.one_shape)
@@ -525,7 +527,7 @@ def _affordable(smallest: Size) -> int:
         If it does not buy those.
     """
     least, name = smallest.served.units, smallest.demand.currency
-    budget = smallest.demand.amount * PRINTED
+    budget = smallest.demand.amount * BUDGET_ROUNDING
     cost = smallest.cost_of(name, least)
     if cost > budget:
         raise InfeasibleError(

@@ -14,9 +14,9 @@ from cost.inputs.machine import NO_RUNS, NearRuns
 from cost.memory.stages import NO_CACHE, CacheRoom
 from cost.serving.serving import ONE_POOL, TWO_POOLS
 
-ENOUGH = 1 - 1e-12
+FULL_PART = 1 - 1e-12
 """Of a rate asked for: sums of as many replicas are rounded."""
-_SAMPLE = 64
+_SAMPLE_UNITS = 64
 """Units whose rate tells how many are enough: so many times as many give so many times as much, or more."""
 
 
@@ -247,29 +247,29 @@ class Supply:
 
     def least_units(self, tpot_s: float | None) -> int | None:
         """Return the fewest units that give any token; None where no number of them does."""
-        return self.fewest_units(lambda _served: float(_SAMPLE), tpot_s)
+        return self.fewest_units(lambda _served: float(_SAMPLE_UNITS), tpot_s)
 
     def fewest_units(self, part: Part, tpot_s: float | None) -> int | None:
         """Return the fewest units that serve all of a demand; None where no number of them gives a token."""
-        sample = self.part(part, _SAMPLE, tpot_s)
+        sample = self.part(part, _SAMPLE_UNITS, tpot_s)
         if sample <= 0:
             return None
-        limit = _SAMPLE * math.ceil(1 / sample)  # as many times the sample: never too few
-        near = math.ceil(_SAMPLE / sample)
+        limit = _SAMPLE_UNITS * math.ceil(1 / sample)  # as many times the sample: never too few
+        near = math.ceil(_SAMPLE_UNITS / sample)
         near = math.ceil(near / (self.part(part, near, tpot_s) or 1.0))
-        return 1 + last_before(0, limit, near, lambda units: self.part(part, units, tpot_s) < ENOUGH)
+        return 1 + last_before(0, limit, near, lambda units: self.part(part, units, tpot_s) < FULL_PART)
 
-    def shortest_tpot(self, part: Part, units: int = _SAMPLE, least_s: float = 0.0) -> float | None:
+    def shortest_tpot(self, part: Part, units: int = _SAMPLE_UNITS, least_s: float = 0.0) -> float | None:
         """Return the shortest time per output token at which ``units`` serve a demand; None where none is enough.
 
         Times below ``least_s`` are known to be too short.
         """
-        if units < 1 or not len(self.tpots) or self.part(part, units, None) < ENOUGH:
+        if units < 1 or not len(self.tpots) or self.part(part, units, None) < FULL_PART:
             return None
         start = int(np.searchsorted(self.tpots, least_s))
 
         def short(row: int) -> bool:
-            return self.part(part, units, float(self.tpots[row])) < ENOUGH
+            return self.part(part, units, float(self.tpots[row])) < FULL_PART
 
         return float(self.tpots[1 + last_before(start - 1, len(self.tpots) - 1, start, short)])
 

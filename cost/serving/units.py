@@ -15,17 +15,17 @@ from cost.layouts import Sweep, best_at, sweep
 from cost.serving.lengths import Lengths
 from cost.serving.pools import RateMatch
 from cost.serving.serving import TWO_POOLS, Serving
-from cost.serving.supply import ENOUGH, Part, Pool, Served, Supply, merged
+from cost.serving.supply import FULL_PART, Part, Pool, Served, Supply, merged
 from cost.step.step import near_runs
 from topology.base.errors import InfeasibleError, InputError, NoAnswerError
 from topology.changes.repeat import alike, repeated
 from topology.cluster import Cluster
 
-MOST_JOINED_GPUS = 512
+MAX_JOINED_GPUS = 512
 """GPUs of the units that are priced as joined by their fabric, at most: wider replicas have not paid yet."""
-_MOST_TRIED_GPUS = 4608
+_MAX_TRIED_GPUS = 4608
 """GPUs of as many units as are joined at most where a model fits no fewer."""
-MOST_FLEET_GPUS = 300
+MAX_FLEET_GPUS = 300
 """GPUs on which a fleet of different shapes is made, at most: on more it gains next to nothing."""
 _FLEET_GAIN = 1.25, 20.0
 """Times the tokens of one shape that a fleet may give: at most the first, and 1 more than the second over the GPUs.
@@ -64,7 +64,7 @@ def layout_supply(
     widest = max(
         k
         for k, priced_units in units.items()
-        if k == 1 or len(priced_units.gpus) <= MOST_JOINED_GPUS or k == 2
+        if k == 1 or len(priced_units.gpus) <= MAX_JOINED_GPUS or k == 2
     )
     tried = {k: priced_units for k, priced_units in units.items() if not shares or k == 1 or k >= widest}
 
@@ -191,9 +191,9 @@ def with_fleets(
     def fleet_or_shape(units: int, tpot_s: float | None) -> Served | None:
         rate, gpus = base.rate(units, tpot_s), units * len(unit.gpus)
         max_gain, over = _FLEET_GAIN
-        feasible = 0 < gpus <= MOST_FLEET_GPUS and tpot_s == limit_s
+        feasible = 0 < gpus <= MAX_FLEET_GPUS and tpot_s == limit_s
         if feasible and (
-            part is None or 1 / min(max_gain, 1 + over / gpus) <= base.part(part, units, tpot_s) < ENOUGH
+            part is None or 1 / min(max_gain, 1 + over / gpus) <= base.part(part, units, tpot_s) < FULL_PART
         ):
             try:
                 served = fleet(units)
@@ -236,7 +236,7 @@ def _tpots(sweeps: Iterable[Sweep]) -> NDArray[np.float64]:
 def joined_units(unit: Cluster) -> tuple[dict[int, Cluster], str]:
     """Return 1, 2, 4... units joined, up to as many GPUs as pay, and why there are no more (empty: they pay not)."""
     units, count = {1: unit}, 2
-    while count * len(unit.gpus) <= _MOST_TRIED_GPUS:
+    while count * len(unit.gpus) <= _MAX_TRIED_GPUS:
         try:
             units[count] = repeated(unit, count)
         except InputError as error:
@@ -259,7 +259,7 @@ def _enough_units(
     refused: list[InputError] = []
     shortage = math.inf
     for count, cluster in units.items():
-        if priced and len(cluster.gpus) > MOST_JOINED_GPUS:
+        if priced and len(cluster.gpus) > MAX_JOINED_GPUS:
             break
         try:
             answer = price(replace(deployment, cluster=cluster))

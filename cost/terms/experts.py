@@ -32,7 +32,7 @@ from cost.terms.work import (
 
 _POINTS = 7
 """Gauss-Hermite points over the use of experts: within 1 % of the mean for 8 of 256 experts at a skew of 1.4."""
-DRAFTS_APART = 0.5
+DRAFT_SPREAD = 0.5
 """Part of a token's experts that a further token of the same sequence adds, where use is unequal: of 1, 0.5 and 0.25
 the middle one meets published times of 1, 6 and 12 sequences an engine with three drafts (InferenceX, GB200) within
 8 %."""
@@ -106,7 +106,7 @@ def even_expert_work(moe: MoeFfn, shape: StepShape, *, weights: str, rates: Rate
     """
     group = shape.tokens * shape.gpus
     slots = np.maximum(shape.slots, moe.experts)
-    fresh = shape.sequences * (1 + DRAFTS_APART * (shape.queries - 1)) + shape.prompt_tokens
+    fresh = shape.sequences * (1 + DRAFT_SPREAD * (shape.queries - 1)) + shape.prompt_tokens
     tokens = np.where(np.asarray(shape.skew) > 0, fresh * shape.gpus, group)
     touched = slots / shape.ep * _touched(moe.top_k / slots, tokens, shape.skew)
     pairs = shape.imbalance * group * moe.top_k / shape.ep

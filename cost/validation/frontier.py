@@ -33,18 +33,18 @@ from cost.validation.read import Point, Pool
 from cost.validation.statistics import Errors, errors_of
 from topology.files.resolve import resolve_cluster
 
-OPEN = Pool(tp=0, attention_dp=0, ep=0, moe_tp=0, workers=0, best=True)
+OPEN_LAYOUT = Pool(tp=0, attention_dp=0, ep=0, moe_tp=0, workers=0, best=True)
 _NO_TIME = 1e-9  # ms: no layout is as fast
-STEPS = 2
+STEPS_PER_OCTAVE = 2
 """Numbers of requests priced between one and its double; between them a layout's curve is interpolated."""
-CHOSEN = ("engine", "draft_tokens", "accept_length", "drafts_recorded", "kv_dtype")
+CHOSEN_FIELDS = ("engine", "draft_tokens", "accept_length", "drafts_recorded", "kv_dtype")
 """What is chosen with the layout, among what ran; an engine as of its newest run."""
-WIDTHS = ("tp", "attention_dp", "ep", "moe_tp")
+WIDTH_FIELDS = ("tp", "attention_dp", "ep", "moe_tp")
 """What tells layouts of one engine apart."""
 
 MEASURES = ("at_load", "at_speed", "of_run")
 FORMATS = ("weights", "experts_dtype")
-SHARED = ("model", *FORMATS, "isl", "osl", "context", "cache_hit", "in_step", "gpus_per_domain")
+SHARED_FIELDS = ("model", *FORMATS, "isl", "osl", "context", "cache_hit", "in_step", "gpus_per_domain")
 """What the runs of a frontier have in common, beside phase and cluster."""
 
 
@@ -177,9 +177,11 @@ def _layout(point: Point) -> str:
 
 def _question(point: Point) -> Point:
     """What the runs of one frontier share."""
-    shared = {name: getattr(point, name) for name in SHARED}
-    prefill = OPEN if point.prefill_pool else None
-    return Point("", "", "", 1.0, point.phase, point.cluster, pool=OPEN, prefill_pool=prefill, **shared)
+    shared = {name: getattr(point, name) for name in SHARED_FIELDS}
+    prefill = OPEN_LAYOUT if point.prefill_pool else None
+    return Point(
+        "", "", "", 1.0, point.phase, point.cluster, pool=OPEN_LAYOUT, prefill_pool=prefill, **shared
+    )
 
 
 def _frontier(
@@ -193,7 +195,7 @@ def _frontier(
     }
     ran = {_chosen(run): newest[run.engine] for run in runs}
     questions = [
-        replace(question, **dict(zip(CHOSEN, entry, strict=True)), date=day, engine_version=version)
+        replace(question, **dict(zip(CHOSEN_FIELDS, entry, strict=True)), date=day, engine_version=version)
         for entry, (day, version) in sorted(ran.items())
     ]
     rows = [replace(row, quantity="tpot_ms") for entry in questions for row in _rows(entry, gpus)]
@@ -209,12 +211,12 @@ def _time(run: Point) -> tuple[str, str]:
 
 
 def _chosen(point: Point) -> tuple[Any, ...]:
-    return tuple(getattr(point, name) for name in CHOSEN)
+    return tuple(getattr(point, name) for name in CHOSEN_FIELDS)
 
 
 def _curve(point: Point) -> tuple[object, ...]:
     """What rows that differ in requests, and pools in workers, have in common."""
-    return *(getattr(point.pool, name) for name in WIDTHS), *_chosen(point)
+    return *(getattr(point.pool, name) for name in WIDTH_FIELDS), *_chosen(point)
 
 
 def _beside(
@@ -272,7 +274,7 @@ def _rows(question: Point, gpus: int) -> list[Point]:
     rows = [
         at_batch(replace(row, batch=0.0), requests / row.pool.gpus)
         for row, most_each in fitting
-        for requests in batch_grid(most_each * row.pool.gpus, STEPS).tolist()
+        for requests in batch_grid(most_each * row.pool.gpus, STEPS_PER_OCTAVE).tolist()
     ]
     return _with_prefill(rows, gpus) if rows and question.prefill_pool else rows
 
@@ -285,7 +287,7 @@ def _pools(question: Point, gpus: int) -> list[Pool]:
     """Engines that operators deploy (:mod:`cost.layouts.deployable`), as ``sweep`` prices them."""
     node = resolve_cluster(question.cluster).spec.domains[0].gpus_per_node
     sizes = [n for n in range(1, gpus + 1) if deployable_stage(n, node=node, domain=domain_of(question))]
-    return [pool for n in sizes for pool in legal_pools(question, OPEN, n, [1]) if pool.gpus == n]
+    return [pool for n in sizes for pool in legal_pools(question, OPEN_LAYOUT, n, [1]) if pool.gpus == n]
 
 
 def _with_prefill(rows: Sequence[Point], max_gpus: int) -> list[Point]:

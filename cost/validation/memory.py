@@ -13,7 +13,7 @@ from cost.dtypes import cache_bytes_per_element, format_called
 from cost.inputs.workload import StepShape, Workload
 from cost.memory.engines import (
     GIB,
-    LEAST_GIB,
+    MIN_ROOM_GIB,
     EngineMemory,
     Taken,
     engine_memory,
@@ -46,12 +46,12 @@ COLUMNS = (
 """Every column; all but ``engine`` may be left out."""
 QUANTITIES = ("weights_gib", "kv_mem_gib", "kv_tokens")
 _FP4 = ("nvfp4", "mxfp4")
-_TOKENS = 2.0**20
+_CONTEXT_TOKENS = 2.0**20
 _VOCABS = 150_000, 128_000, 250_000
 """Of a model that is not known: usual, least and most."""
-_FREE = 0.986
+_FREE_SHARE = 0.986
 """Part of the total that is free before loading where a log prints that alone: .965 to .995 in eight logs."""
-_SOLD = 0.98
+_REPORTED_SHARE = 0.98
 """Part of the GB that a card is called by which CUDA sees in GiB: 21.48 of 22, 23.58 of 24, 79.18 of 80."""
 _CARD = re.compile(r"(\d+) gb card", re.IGNORECASE)
 
@@ -177,7 +177,9 @@ def _predictions(log: StartLog) -> dict[str, Prediction]:
         if not log.held_gib:
             raise
         model, unknown = None, error.problem
-    workload = Workload(context=round(_TOKENS), kv_dtype=_cache_dtype(log), draft_tokens=int(log.drafts))
+    workload = Workload(
+        context=round(_CONTEXT_TOKENS), kv_dtype=_cache_dtype(log), draft_tokens=int(log.drafts)
+    )
     predictions = dict.fromkeys(QUANTITIES, Prediction(None, unknown))
     weights, off = log.held_gib, 0.0
     if model is not None:
@@ -194,7 +196,7 @@ def _predictions(log: StartLog) -> dict[str, Prediction]:
     overhead = _taken_gib(log, model, form, total)
     room = _room_gib(log, form, total, weights, overhead.gib)
     low, high = overhead.spread(off)
-    reasons = ["may not start: too little room is left."] if room < LEAST_GIB else []
+    reasons = ["may not start: too little room is left."] if room < MIN_ROOM_GIB else []
     if model is None:
         reasons.append("weights as the log has them: its model is not in the catalog.")
     reason = " ".join(reasons)
@@ -271,11 +273,11 @@ def _total_gib(log: StartLog) -> float:
     if log.free_gib and form is not None and form.base == "before loading":
         return log.free_gib + form.outside.value
     if log.total_gib or log.free_gib:
-        return log.total_gib or log.free_gib / _FREE
+        return log.total_gib or log.free_gib / _FREE_SHARE
     chip = find_gpu(log.gpu) if log.gpu else None
     if chip is None:
         called = _CARD.fullmatch(log.gpu)
-        return float(called[1]) * _SOLD if called else 0.0
+        return float(called[1]) * _REPORTED_SHARE if called else 0.0
     total = load_gpu(chip).hbm_bytes / GIB
     return total if _rocm(log) else seen_gib(total)
 
@@ -325,10 +327,11 @@ def _token_bytes(log: StartLog, model: Model, workload: Workload) -> float | Non
     element = cache_bytes_per_element(workload.kv_dtype)
     for layer in model.kinds:
         once, twice = (
-            float(layer.attention.cache_bytes(tokens, element)) for tokens in (_TOKENS, 2 * _TOKENS)
+            float(layer.attention.cache_bytes(tokens, element))
+            for tokens in (_CONTEXT_TOKENS, 2 * _CONTEXT_TOKENS)
         )
         if abs(twice - 2 * once) > once * 1e-9:
             return None
     shape = _shape(log).under(workload, 1.0)
     _, cache, _ = shard_bytes(model, workload, model.whole, shape, slots=0.0)
-    return float(cache) / log.tp / _TOKENS / log.pp / log.dcp
+    return float(cache) / log.tp / _CONTEXT_TOKENS / log.pp / log.dcp

@@ -140,7 +140,7 @@ def _unpredictable(point: Point) -> str:
 @cache
 def _unknown(kind: str, name: str) -> str:
     """Return why nothing goes by the ``name`` of a ``cluster``, ``model`` or format; empty where something does."""
-    names, suffixes, read = _KNOWN[kind]
+    names, suffixes, read = _CATALOG_LISTS[kind]
     if names and name not in names() and not name.lower().endswith(suffixes):
         return f"{kind} {name!r} is not in the catalog; {nearest(name, names())}"
     try:
@@ -151,7 +151,7 @@ def _unknown(kind: str, name: str) -> str:
 
 
 _Known = tuple[Callable[[], Collection[str]] | None, tuple[str, ...], Callable[[str], object]]
-_KNOWN: Mapping[str, _Known] = {
+_CATALOG_LISTS: Mapping[str, _Known] = {
     "cluster": (cluster_names, (".yaml", ".yml"), resolve_cluster),
     "model": (model_names, (".json",), resolve_model),
     "format": (None, (), dtype),
@@ -274,7 +274,7 @@ def _up_bytes_per_s(name: str, gpus: int) -> float:
 
 NOT_SIMULATED = "first tokens are simulated where the row states its layout and its requests"
 _LATENT = ("mla", "dsa")
-_FP4_BESIDES = {"attention": "fp8", "dense": "nvfp4", "shared": "nvfp4"}
+_FP4_MIX = {"attention": "fp8", "dense": "nvfp4", "shared": "nvfp4"}
 """What NVFP4 checkpoints keep besides experts: NVIDIA's of MLA models mix FP4 and BF16 in attention, about 8 bits;
 those of other MoE models leave everything but experts in BF16."""
 UNSTATED_WORKERS = 1e6
@@ -401,7 +401,7 @@ def _model(name: str, weights: str, experts: str) -> Model:
     for part in ("attention", "dense", "shared", "experts"):
         form = (experts or weights) if part == "experts" else weights
         if form and model.moe and "fp4" in form and part != "experts":
-            form = _FP4_BESIDES[part] if latent else "bf16"
+            form = _FP4_MIX[part] if latent else "bf16"
         precision[part] = form or precision[part]
     return replace(model, precision=precision)
 
@@ -769,8 +769,8 @@ def quantity_of(point: Point, group: Group, times: Times, position: int) -> floa
 # per token. The measured figure plays no part, and no learned correction does. A prefill pool is chosen first, for
 # the most prompt tokens per second and GPU; where its GPUs are not stated it gets as many workers as decoding needs.
 
-_OF_THE_FIGURE = ("id", "source", "quantity", "measured", "token_kind", "pair", "notes")
-_EVERY_COUNT = 8
+_FIGURE_FIELDS = ("id", "source", "quantity", "measured", "token_kind", "pair", "notes")
+_MAX_EVERY_COUNT = 8
 
 
 @dataclass(frozen=True)
@@ -794,7 +794,7 @@ def choices(points: Sequence[Point]) -> list[Choice]:
             known[run] = _choose(run)
         choice = known[run]
         if choice.point is not None:
-            figure = {name: getattr(point, name) for name in _OF_THE_FIGURE}
+            figure = {name: getattr(point, name) for name in _FIGURE_FIELDS}
             choice = replace(choice, point=replace(choice.point, **figure))
         chosen.append(choice)
     return chosen
@@ -941,7 +941,7 @@ def _decode_pools(point: Point) -> list[Pool]:
 
 def _counts(limit: int) -> list[int]:
     """Every count up to 8, then doubled up to ``limit``."""
-    counts = list(range(1, min(limit, _EVERY_COUNT) + 1))
+    counts = list(range(1, min(limit, _MAX_EVERY_COUNT) + 1))
     while counts and counts[-1] * 2 <= limit:
         counts.append(counts[-1] * 2)
     return counts

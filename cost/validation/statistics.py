@@ -10,7 +10,7 @@ import numpy as np
 from cost.validation.predict import Prediction
 from cost.validation.read import Point
 
-_WITHIN = 0.20
+_CLOSE_ERROR = 0.20
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def errors_of_rows(rows: Sequence[tuple[Point, Prediction]]) -> Errors:
         median_abs_error=float(np.median(size)),
         mean_abs_error=float(size.mean()),
         bias=float(np.median(signed)),
-        within_20_percent=float((size <= _WITHIN).mean()),
+        within_20_percent=float((size <= _CLOSE_ERROR).mean()),
         intervals=len(held),
         inside_interval=share,
     )

@@ -41,16 +41,16 @@ from cost.validation.predict import (
 from cost.validation.read import Point
 
 Array = NDArray[np.float64]
-SHORTEST = 0.8
+MIN_LENGTH_SHARE = 0.8
 """Lengths in it are evenly from this part of the nominal ones to all of them."""
-MOST, ROUNDS_SIMULATED = 500, 2
+MAX_REQUESTS, ROUNDS_SIMULATED = 500, 2
 """Requests simulated where there are many users: so many, or so many a user; the rest counts as the later ones."""
-MANY = 200
+PARALLEL_ROWS = 200
 """Rows from which they are simulated on all cores."""
 BATCHING_STEPS = 50
 """Steps that TensorRT-LLM waits with prompts for other attention groups to have some, so that they start together
 (``attention_dp_config``: ``batching_wait_iters``, ``timeout_iters``, of most recipes)."""
-MOST_WORKERS = 64
+MAX_WORKERS = 64
 """Prefill workers where a row does not say how many: enough for any of them."""
 
 
@@ -69,7 +69,7 @@ def with_first_tokens(
         if point.quantity == "ttft_ms" and point.phase in band and not unpredictable(point)
     ]
     groups, _ = group_points([points[i] for i in simulated])
-    if len(simulated) > MANY:
+    if len(simulated) > PARALLEL_ROWS:
         from joblib import Parallel, delayed
 
         jobs = (delayed(_simulated)(group, correction, physics=physics) for group in groups)
@@ -153,7 +153,7 @@ def _pools(group: Group, efficiency: Efficiency, at: int, factor: float) -> Engi
         return EnginePools((pool(BOTH, decode, stepping(group, on_decode), workers),), None, fixed_s)
     prefill = _at(with_imbalance(group.prefill_pool, "prefill"), at)
     prefill_pool = pool(
-        PREFILL, prefill, stepping(group, on_prefill), min(MOST_WORKERS, int(group.prefill_workers[at]))
+        PREFILL, prefill, stepping(group, on_prefill), min(MAX_WORKERS, int(group.prefill_workers[at]))
     )
     return EnginePools(
         (prefill_pool, pool(DECODE, decode, stepping(group, on_decode), workers)), None, fixed_s
@@ -193,9 +193,11 @@ def _measured(group: Group, at: int, pools: EnginePools) -> tuple[float, float]:
     """Mean seconds to the first token and per output token of one benchmark."""
     requests = _at(group.requests, at)
     users, in_step = max(1, round(float(requests.concurrency))), bool(group.in_step[at])
-    total = max(2 * BENCHMARK_ROUNDS, min(BENCHMARK_ROUNDS * users, max(MOST, ROUNDS_SIMULATED * users)))
+    total = max(
+        2 * BENCHMARK_ROUNDS, min(BENCHMARK_ROUNDS * users, max(MAX_REQUESTS, ROUNDS_SIMULATED * users))
+    )
     random = np.random.default_rng(0)
-    parts = np.ones((2, total)) if in_step else random.uniform(SHORTEST, 1.0, (2, total))
+    parts = np.ones((2, total)) if in_step else random.uniform(MIN_LENGTH_SHARE, 1.0, (2, total))
     isl, osl = (
         np.maximum(least, np.rint(tokens * part)).astype(np.int64).tolist()
         for least, tokens, part in ((1, requests.isl, parts[0]), (2, requests.osl, parts[1]))

@@ -11,7 +11,7 @@ from cost.queueing.pools import EnginePool, EnginePools
 from cost.queueing.requests import Requests, made_requests
 from cost.queueing.schedulers import SCHEDULERS, Scheduler
 from cost.queueing.simulation import Simulation, Transfers
-from cost.queueing.steps import CACHED, TOKENS, StepTable
+from cost.queueing.steps import CACHED_TOKENS, PRICED_TOKENS, StepTable
 from cost.queueing.traces import read_trace
 from cost.serving.lengths import Lengths
 from topology.base.errors import InfeasibleError, InputError
@@ -36,8 +36,8 @@ def test_a_table_reads_what_was_priced():
         for context in (500.0, 4000.0):
             expected = step(np.array([sequences]), np.zeros(1), 0.0, context)[0, 0]
             assert found.decode(sequences, context) == pytest.approx(expected)
-    for tokens in TOKENS:
-        for cached in (0.0, CACHED / 2, 2 * CACHED):
+    for tokens in PRICED_TOKENS:
+        for cached in (0.0, CACHED_TOKENS / 2, 2 * CACHED_TOKENS):
             whole = step(np.zeros(1), np.array([tokens]), cached, 1000.0)[0, 0]
             assert found.prompts(tokens, tokens + 2 * cached, tokens, 0) == pytest.approx(whole)
             beside = whole - 0.002  # the step is there already

@@ -30,7 +30,7 @@ from topology.base.units import added
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_MOST_GPUS = 2**31
+_MAX_GPUS = 2**31
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ def hit_chance(routing: Routing, part_gpus: ArrayLike, ep: ArrayLike) -> Floats:
     """
     part, group = np.broadcast_arrays(np.asarray(part_gpus, dtype=np.int64), np.asarray(ep, dtype=np.int64))
     keys, inverse = np.unique(
-        part * _MOST_GPUS + group, return_inverse=True
+        part * _MAX_GPUS + group, return_inverse=True
     )  # few shapes, many configurations
-    chances = np.array([_hit_chance(routing, *divmod(int(key), _MOST_GPUS)) for key in keys])
+    chances = np.array([_hit_chance(routing, *divmod(int(key), _MAX_GPUS)) for key in keys])
     return chances[inverse].reshape(part.shape)
 
 
@@ -323,9 +323,9 @@ def _within(lengths: Ints) -> Ints:
 
 
 # A limit on the groups of experts that a token may use tells which experts are reached together, without a trace.
-_MOST_CHOICES = 4096
+_MAX_CHOICES = 4096
 """Choices of groups that are summed over; DeepSeek-V3 has 70."""
-_CELLS = 1 << 16
+_MAX_CELLS = 1 << 16
 """Choices x places of the layers worked out at once: what a core's cache holds; with 70 choices and 50,000 places all
 layers take 7 GB."""
 _ROUNDS = 30  # of scaling: loads of 0.1 to 4 times the mean are met to 0.1 %
@@ -370,7 +370,7 @@ def limited_hits(
     place are reached together, which is what tells an aligned placement from another.
     """
     groups, chosen = limit
-    if not groups or comb(groups, chosen) > _MOST_CHOICES:
+    if not groups or comb(groups, chosen) > _MAX_CHOICES:
         return None
     size = assignment.experts // groups
     group_load = load.reshape(*load.shape[:2], groups, size).sum(axis=3)
@@ -484,7 +484,7 @@ def _by_groups(served: Floats, choices: _GroupChoices, top_k: int, experts: int)
     rows, drawn, weight = (
         values.reshape(-1, *values.shape[2:]) for values in (served, choices.drawn, choices.weight)
     )
-    size = max(1, _CELLS // (len(choices.picked) * served.shape[3]))
+    size = max(1, _MAX_CELLS // (len(choices.picked) * served.shape[3]))
     reached = [
         _by_choices(rows[part], drawn[part], weight[part], choices.picked, top_k, experts)
         for part in (slice(start, start + size) for start in range(0, len(rows), size))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cost.experts.traces.counts import Wanted
 from cost.experts.traces.routing import RoutedTokens
-from cost.experts.traces.text_files import MOST_BYTES, numbers, parse_document, parse_lines
+from cost.experts.traces.text_files import MAX_BYTES, numbers, parse_document, parse_lines
 from topology.base.errors import InputError, input_name, one_line
 from topology.base.npy import load_npy
 from topology.base.units import plural
@@ -82,7 +82,7 @@ def _answers(path: Path) -> Iterator[tuple[str, Any]]:
 def _has_lines(path: Path) -> bool:
     """Whether a ``.json`` holds an object on its first line and more lines after it."""
     with path.open("rb") as file:
-        return file.readline(MOST_BYTES + 1).rstrip().endswith(b"}") and bool(file.read(1))
+        return file.readline(MAX_BYTES + 1).rstrip().endswith(b"}") and bool(file.read(1))
 
 
 def _values(answer: Any) -> Iterator[tuple[str, Any]]:

@@ -15,7 +15,7 @@ from cost.experts.traces.answers import KEY, read_answers
 from cost.experts.traces.counts import TokenCounts, Wanted, npz_archive, npz_array, of_array
 from cost.experts.traces.counts import pieces as pieces_of
 from cost.experts.traces.routing import (
-    MOST_EXPERTS,
+    MAX_EXPERTS,
     RoutedTokens,
     RoutingTrace,
     collect_routing,
@@ -128,7 +128,7 @@ def _holds_ids(array: NDArray[Any]) -> bool:
     piece = whole_numbers(next(pieces_of(array)))
     twice, _ = repeated_ids(piece)
     count = int(piece.max()) + 1
-    return bool(piece.min() >= -1 and not twice.any() and 0 < count <= min(piece.size, MOST_EXPERTS))
+    return bool(piece.min() >= -1 and not twice.any() and 0 < count <= min(piece.size, MAX_EXPERTS))
 
 
 @contextmanager

@@ -14,11 +14,11 @@ from topology.base.errors import InputError
 from topology.base.npy import whole_numbers
 from topology.base.units import plural
 
-MOST_TOKENS = 2**16
+MAX_TOKENS = 2**16
 """Tokens of a trace that are kept: 61 MB for 58 layers of 8 choices; a mean over them is known to 0.4 %."""
-MOST_EXPERTS = 2**15
+MAX_EXPERTS = 2**15
 """Ids are kept in 16 bits."""
-_NONE = -1
+_UNUSED = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class RoutingTrace:
     choices:
         int16 ``[layers, tokens, k]``: ids of logical experts, -1 for a choice that was not used; layers are the
         MoE layers in order, tokens in the order of the file, and row ``t`` is the same token in every layer. An even
-        sample of at most :data:`MOST_TOKENS` tokens where the file has more.
+        sample of at most :data:`MAX_TOKENS` tokens where the file has more.
     counts:
         int64 ``[layers, experts]``: choices of each expert by *all* tokens of the file.
     tokens:
@@ -164,9 +164,9 @@ class _Collected:
         if source.k > 1 and not piece.all():  # what was not recorded, engines leave as it was: zeros
             unwritten = (piece == 0).all(axis=2)
             self.zeros += int(unwritten.sum())
-            piece = np.where(unwritten[..., None], _NONE, piece)
+            piece = np.where(unwritten[..., None], _UNUSED, piece)
         self._check(piece)
-        experts = max(int(piece.max(initial=_NONE)) + 1, self.counts.shape[1])
+        experts = max(int(piece.max(initial=_UNUSED)) + 1, self.counts.shape[1])
         # a column before the first expert takes the choices that were not used
         cell = piece + (np.arange(source.rows, dtype=np.int64) * (experts + 1) + 1)[:, None]
         counts = np.bincount(cell.ravel(), minlength=source.rows * (experts + 1)).reshape(
@@ -174,7 +174,7 @@ class _Collected:
         )
         self.counts = np.pad(self.counts, ((0, 0), (0, experts - self.counts.shape[1]))) + counts[:, 1:]
         self.empty += int((piece < 0).all(axis=(1, 2)).sum())
-        sampled, done = min(MOST_TOKENS, source.tokens), self.done
+        sampled, done = min(MAX_TOKENS, source.tokens), self.done
         begin, end = (-(-edge * sampled // source.tokens) for edge in (done, done + len(piece)))
         at = np.arange(begin, end, dtype=np.int64) * source.tokens // sampled - done
         self.sample.append(np.asarray(piece[at], dtype=np.int16))
@@ -182,11 +182,13 @@ class _Collected:
 
     def _check(self, piece: NDArray[Any]) -> None:
         """Reject ids that cannot be, and an expert that a token has twice."""
-        limit = self.experts or MOST_EXPERTS
+        limit = self.experts or MAX_EXPERTS
         known_ids = (
             f"the model has experts 0..{limit - 1}" if self.experts else f"ids below {limit:,} are read"
         )
-        self._refuse((piece < _NONE) | (piece >= limit), piece, f", but {known_ids} (-1: an unused choice).")
+        self._refuse(
+            (piece < _UNUSED) | (piece >= limit), piece, f", but {known_ids} (-1: an unused choice)."
+        )
         once = " twice; a token uses an expert only once. Are these expert ids?"
         self._refuse(*repeated_ids(piece), once)
 

@@ -129,9 +129,9 @@ def _drift(pairs: Iterable[tuple[Floats, Floats]]) -> Drift | None:
     )
 
 
-SAMPLE = 2**14
+SAMPLE_TOKENS = 2**14
 """Tokens whose pairs of choices are counted."""
-DOMAINS = (4, 8)
+DOMAIN_COUNTS = (4, 8)
 """Into how many equal parts the experts are cut, in their order."""
 _ROUNDS = 40  # of the fixed point of odds
 
@@ -183,7 +183,7 @@ class CoActivation:
 
 def coactivation(trace: RoutingTrace) -> CoActivation:
     """Return how far ``trace`` is from independent choices, from an even sample of at most 16,384 tokens."""
-    sample = trace.sample(SAMPLE)
+    sample = trace.sample(SAMPLE_TOKENS)
     layers = 1 if trace.repeated else trace.layers  # one layer that stands for all
     distances = []
     for layer in range(layers):
@@ -195,7 +195,7 @@ def coactivation(trace: RoutingTrace) -> CoActivation:
         dependent, by_chance, _ = np.array(distances).mean(axis=0).tolist()
         worst, _, layer = max(distances, key=itemgetter(0))
         within = Dependence(dependent, by_chance, worst, layer)
-    domains = {parts: _parts(sample, layers, parts) for parts in DOMAINS if parts < trace.experts}
+    domains = {parts: _parts(sample, layers, parts) for parts in DOMAIN_COUNTS if parts < trace.experts}
     return CoActivation(within, domains, sample.kept)
 
 

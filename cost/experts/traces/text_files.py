@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.experts.traces.counts import TokenCounts, Wanted, experts_of_map, of_array, to_experts
-from cost.experts.traces.windows import MOST_CELLS
+from cost.experts.traces.windows import MAX_CELLS
 from topology.base.errors import InputError
 from topology.base.reading import parse_json
 from topology.base.table import Table
 
-MOST_BYTES = 100 * 2**20
+MAX_BYTES = 100 * 2**20
 """Of one document, or of a line of JSON: parsed, its numbers take about nine times as much memory."""
 _STATS = "eplb_load_stats"
 _COLUMNS = ("scenario", "layer", "expert", "tokens")
@@ -35,16 +35,16 @@ def parse_lines(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield the number and the value of each line of JSON that is not blank."""
     with path.open("rb") as file:
         number = 0
-        while line := file.readline(MOST_BYTES + 1):
+        while line := file.readline(MAX_BYTES + 1):
             number += 1
-            if len(line) > MOST_BYTES:
+            if len(line) > MAX_BYTES:
                 raise InputError(f"{path}, line {number}: longer than 100 MiB; is it JSON lines?")
             if line.strip():
                 yield f"line {number}", _parse(line, f"{path}, line {number}")
 
 
 def _require_short(path: Path, instead: str) -> None:
-    if (size := path.stat().st_size) > MOST_BYTES:
+    if (size := path.stat().st_size) > MAX_BYTES:
         raise InputError(
             f"{path}: {size:,} bytes are too large for one document; above 100 MiB give {instead}."
         )
@@ -168,7 +168,7 @@ def read_tables(
     layers = tuple(sorted({layer for _, layer, _ in cells}))
     experts = model.experts if model else max(expert for _, _, expert in cells) + 1
     shape = len(scenarios), len(layers), experts
-    if math.prod(shape) > MOST_CELLS:  # before room is made for the highest expert named
+    if math.prod(shape) > MAX_CELLS:  # before room is made for the highest expert named
         raise InputError(
             f"{files[0]}: {list(shape)} scenarios, layers and experts are too many; are these their ids?"
         )

@@ -45,7 +45,7 @@ _STORAGES = {
 }
 _UNSIGNED = frozenset({"uint16", "uint32", "uint64"})
 """Types that have no storage of their own: such tensors name the type, over a storage of bytes."""
-_REPEATED = 2**24
+_MAX_REPEATED = 2**24
 """Elements that a tensor may have whatever its storage has: it may repeat some of them."""
 
 
@@ -173,7 +173,7 @@ class _Unpickler(pickle.Unpickler):
         end = offset + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
         if not size:
             return np.zeros(shape, storage.values.dtype)
-        if end >= elements or size > max(elements, _REPEATED):
+        if end >= elements or size > max(elements, _MAX_REPEATED):
             raise self._refused(
                 f"a tensor {list(shape)} in it needs more than the {elements:,} elements of its storage"
             )

@@ -20,7 +20,7 @@ _KEY = re.compile(r"(\d{1,12})_(\d{1,6})")
 _TYPES = {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)}
 _TYPES |= {f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)}
 """Number formats of safetensors, as NumPy names them."""
-_MOST_HEADER = 100_000_000
+_MAX_HEADER_BYTES = 100_000_000
 """Bytes of a header that its format allows."""
 
 
@@ -117,7 +117,7 @@ def _mapped(content: NDArray[np.uint8]) -> Iterator[tuple[str, NDArray[Any]]]:
     https://huggingface.co/docs/safetensors#format
     """
     length = int.from_bytes(content[:8].tobytes(), "little")
-    if len(content) < 8 or length > min(len(content) - 8, _MOST_HEADER):
+    if len(content) < 8 or length > min(len(content) - 8, _MAX_HEADER_BYTES):
         raise ValueError("its header is cut")
     header, data = parse_json(content[8 : 8 + length].tobytes().decode(), "header"), content[8 + length :]
     header.pop("__metadata__", None)

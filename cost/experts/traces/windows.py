@@ -12,14 +12,14 @@ from cost.experts.traces.counts import TokenCounts, Wanted, model_rows
 from topology.base.errors import InputError
 from topology.base.units import plural
 
-MOST_WINDOWS = 32
+MAX_WINDOWS = 32
 """Scenarios of one recording: enough to see a day drift, and a placement for 32 takes seconds, not minutes."""
 
-_ROUNDED = 1e-6
+_SHARE_ROUNDING = 1e-6
 """Part of a share by which rounded loads may be above what is possible."""
-_UNEVEN = 1.5
+_UNEVEN_RATIO = 1.5
 """Times the tokens of another layer from which on it is said."""
-MOST_CELLS = 15_000_000
+MAX_CELLS = 15_000_000
 """Scenarios times MoE layers times experts: 1,010 scenarios of 58 layers with 256 experts."""
 
 
@@ -38,7 +38,7 @@ class Windows:
 
 def collect_windows(
     recording: TokenCounts,
-    limit: int = MOST_WINDOWS,
+    limit: int = MAX_WINDOWS,
     on_progress: Callable[[str, float], None] | None = None,
 ) -> Windows:
     """Read a recording twice, in pieces: which windows hold tokens, then their sums.
@@ -59,8 +59,8 @@ def collect_windows(
         count = plural(recording.windows, "window")
         raise InputError(f"{recording.path}: no tokens in its {count}; record while requests are served.")
     runs = min(limit, len(used_windows))
-    if (cells := runs * recording.rows * recording.experts) > MOST_CELLS:
-        fit = MOST_CELLS // (recording.rows * recording.experts)
+    if (cells := runs * recording.rows * recording.experts) > MAX_CELLS:
+        fit = MAX_CELLS // (recording.rows * recording.experts)
         raise InputError(
             f"{recording.path}: {runs:,} scenarios of [{recording.rows}, {recording.experts}] are {cells:,} numbers, "
             f"too many to plan for; give `windows` {fit} or fewer."
@@ -99,7 +99,7 @@ def _uneven_layers(recording: TokenCounts, tokens: NDArray[np.float64]) -> Itera
     named = dict(zip(recording.layer_ids or range(recording.rows), sums.tolist(), strict=True))
     named = {layer: total for layer, total in named.items() if total}
     busiest, idlest = max(named, key=named.__getitem__), min(named, key=named.__getitem__)
-    if named[busiest] >= _UNEVEN * named[idlest]:
+    if named[busiest] >= _UNEVEN_RATIO * named[idlest]:
         word = "layer" if recording.layer_ids else "row"
         yield (
             f"{word} {busiest} has {named[busiest] / named[idlest]:.1f}x the tokens of {word} {idlest}; a token "
@@ -137,7 +137,7 @@ def _checked(
 def model_windows(
     recording: TokenCounts,
     model: Wanted,
-    limit: int = MOST_WINDOWS,
+    limit: int = MAX_WINDOWS,
     on_progress: Callable[[str, float], None] | None = None,
 ) -> Windows:
     """As :func:`collect_windows`, the rows being the model's MoE layers: dense ones dropped, all others with tokens.
@@ -166,7 +166,7 @@ def _require_possible(path: str, windows: Windows, moe_layers: tuple[int, ...], 
     share = part / part.sum(axis=2, keepdims=True)
     scenario, row, expert = np.unravel_index(int(share.argmax()), share.shape)
     largest = float(share[scenario, row, expert])
-    if largest > (1 + _ROUNDED) / top_k:
+    if largest > (1 + _SHARE_ROUNDING) / top_k:
         raise InputError(
             f"{path}: scenario {windows.names[scenario]}, layer {moe_layers[row]}, expert {expert} has {largest:.1%} "
             f"of the choices, but each token chooses {top_k} different experts, so none can have more than 1/{top_k} "

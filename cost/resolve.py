@@ -329,7 +329,8 @@ def resolve_model(model: str | Path | Mapping[str, object] | Model, *, weights: 
     if not key or key in model_names():
         return _from_catalog(text, weights)
     if path.suffix == ".json" or _is_there(path):
-        return _from_file(path / _CONFIG_FILE if _is_folder_of_config(path) else path, weights)
+        config = path / _CONFIG_FILE
+        return _from_file(config if path.is_dir() and config.is_file() else path, weights)
     return _from_catalog(text, weights)
 
 
@@ -338,7 +339,3 @@ def _is_there(path: Path) -> bool:
         return path.exists()
     except (OSError, ValueError):  # longer than a name may be, or with a NUL
         return False
-
-
-def _is_folder_of_config(path: Path) -> bool:
-    return path.is_dir() and (path / _CONFIG_FILE).is_file()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -208,7 +209,12 @@ class UnmeasuredChips:
             fractions: dict[str, Figure] = {}
             if chip_entry.like is not None:
                 like = chips[chip_entry.like] if chip_entry.like in chips else _published(chip_entry.like)
-                fractions = {name: _as_of(chip_entry.like, figure) for name, figure in like.items()}
+                fractions = {
+                    name: replace(
+                        figure, kind=Evidence.ASSUMED, source=f"as {chip_entry.like}: {figure.source}"
+                    )
+                    for name, figure in like.items()
+                }
             for name, assumed in chip_entry.fractions.items():
                 note = f"; {assumed.note}" if assumed.note else ""
                 source = source_text(assumed.source, self.sources, f"{where}: {name}") + note
@@ -227,10 +233,6 @@ def _halved(figure: Figure) -> Figure:
     """Scores over an FP8 cache multiplied in BF16, as fractions of twice the peak: safe where nobody measured."""
     source = f"scores over an FP8 cache as over one in BF16: {figure.source}"
     return Figure(figure.value / 2, "1", Evidence.ASSUMED, source, f"{figure.value / 2:g}")
-
-
-def _as_of(chip: str, figure: Figure) -> Figure:
-    return Figure(figure.value, "1", Evidence.ASSUMED, f"as {chip}: {figure.source}", figure.text)
 
 
 def _has_units(chip: str, name: str) -> bool:

@@ -301,7 +301,8 @@ def closed_loop(
     """
     number = max(MIN_REQUESTS, min(MAX_REQUESTS, ROUNDS_COUNTED * users), MIN_ROUNDS * users)
     new = made_requests(lengths, number, users=users, cv=cv, seed=seed)
-    begun = _begun(new, int(min(users, _seats(pools, lengths))), [seed, users])
+    seats = sum(pool.workers * _seats(pool, lengths) for pool in pools.decoding)
+    begun = _begun(new, int(min(users, seats)), [seed, users])
     return replace(new, begun=begun, tail=users)
 
 
@@ -311,12 +312,7 @@ def _begun(requests: Requests, number: int, seeds: list[int]) -> list[int]:
     return [int(random.integers(1, max(2, osl))) for osl in requests.osl[:number]]
 
 
-def _seats(pools: EnginePools, lengths: Lengths) -> float:
-    """Requests that the engines which decode hold at most."""
-    return sum(pool.workers * _seats_of(pool, lengths) for pool in pools.decoding)
-
-
-def _seats_of(pool: EnginePool, lengths: Lengths) -> float:
+def _seats(pool: EnginePool, lengths: Lengths) -> float:
     """Requests that an engine holds at most."""
     held = float(pool.scheduler.held(lengths.mean_isl, lengths.mean_osl))
     return min(pool.scheduler.sequences * pool.table.groups, pool.room / held)
@@ -339,7 +335,7 @@ def _in_engine(pool: EnginePool, lengths: Lengths, rate: float) -> float:
     """Return about how many requests decode in an engine of a pool at its own rate."""
     context, steps = lengths.mean_isl + lengths.mean_osl / 2, lengths.mean_osl / pool.accept
     table, tokens = pool.table, lengths.mean_isl * (1 - lengths.prefix_hit)
-    seats = _seats_of(pool, lengths)
+    seats = _seats(pool, lengths)
     budget = float(pool.scheduler.tokens)
     chunk = min(tokens, budget)
     arriving, held, mean_chunk = rate * tokens / chunk, 0.0, chunk / table.groups

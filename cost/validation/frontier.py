@@ -191,7 +191,8 @@ def _frontier(
     requests = max(map(_requests, runs))
     edge = pareto([entry.tok_s_per_user for entry in points], [entry.tok_s_per_gpu for entry in points])
     newest = {
-        engine: max(_time(run) for run in runs if run.engine == engine) for engine in {r.engine for r in runs}
+        engine: max((run.date, run.engine_version) for run in runs if run.engine == engine)
+        for engine in {run.engine for run in runs}
     }
     ran = {_chosen(run): newest[run.engine] for run in runs}
     questions = [
@@ -204,10 +205,6 @@ def _frontier(
     name = f"{question.model} {formats} on {question.cluster}, {lengths} tokens, {question.phase}"
     best = _beside([points[i] for i in edge.tolist()], rows, set(map(_curve, runs)), requests, correction)
     return Frontier(name.replace("  ", " "), chip, len(runs), gpus, requests, best)
-
-
-def _time(run: Point) -> tuple[str, str]:
-    return run.date, run.engine_version
 
 
 def _chosen(point: Point) -> tuple[Any, ...]:

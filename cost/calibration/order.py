@@ -191,7 +191,7 @@ class Bound:
         kind, model_seen = self.own[0].kind, self.correction.has_seen(self.own[0].model)
         runs = self.correction.every(kind)[0]
         variance = runs.variance(kind, self.features(shape, price))
-        return [band_of(kind, value, seen=model_seen) for value in variance.tolist()]
+        return [band_of(kind, value, model_seen=model_seen) for value in variance.tolist()]
 
     def features(self, shape: StepShape, price: Price) -> Array:
         """Return the features of each shape, ``[shapes, features]``."""

@@ -64,7 +64,7 @@ def may_be_best(speed: Array, rate: Array, known: tuple[Array, Array] | None = N
 
 
 def batches_between(
-    layout: Index, batch: Array, tp: Index, able: Bools, most: int = MAX_BETWEEN
+    layout: Index, batch: Array, tp: Index, able: Bools, limit: int = MAX_BETWEEN
 ) -> tuple[Index, Array]:
     """Return the batches between neighbours of the grid that may lie on the frontier: layouts, and batches.
 
@@ -76,12 +76,12 @@ def batches_between(
         Configurations ``[configurations]``, those of a layout next to each other by growing batch.
     able:
         Whether what lies between one and the next may be on it (:func:`may_be_best`).
-    most:
+    limit:
         Batches between two neighbours at most, evenly spread where there are more.
     """
     rows = np.flatnonzero(able & (layout[1:] == layout[:-1]))
     low, high = np.rint(batch[rows] * tp[rows]), np.rint(batch[rows + 1] * tp[rows])
-    counts = np.minimum(high - low - 1, most).astype(np.int64)
+    counts = np.minimum(high - low - 1, limit).astype(np.int64)
     owner, place = expand(np.ones_like(counts), counts, np.arange(len(counts)))
     step = (high - low)[owner] / (counts[owner] + 1)
     sequences = low[owner] + np.round(place * step)

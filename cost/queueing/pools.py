@@ -77,7 +77,7 @@ class EnginePool:
         workers: int,
         gpus: int,
         room: float,
-        most: float,
+        max_sequences: float,
         context: float,
         accept: float,
         queries: float,
@@ -91,12 +91,18 @@ class EnginePool:
         ----------
         room, accept, queries, cache:
             As of an engine; one that prefills alone has no use for them.
-        most, context:
+        max_sequences, context:
             Sequences of a group up to which steps are priced; about how many tokens the cache of one holds.
         """
-        decodes, most = role != PREFILL, min(MAX_PRICED_SEQUENCES, max(2.0, most))
+        decodes = role != PREFILL
+        max_sequences = min(MAX_PRICED_SEQUENCES, max(2.0, max_sequences))
         table = StepTable.of(
-            seconds, groups=groups, most=most, context=context, stages=stages, decodes=decodes
+            seconds,
+            groups=groups,
+            max_sequences=max_sequences,
+            context=context,
+            stages=stages,
+            decodes=decodes,
         )
         return cls(
             role,
@@ -241,7 +247,7 @@ def engine_pool(
         workers=workers,
         gpus=gpus,
         room=cache.tokens,
-        most=cache.tokens / context / groups,
+        max_sequences=cache.tokens / context / groups,
         context=context,
         accept=work.accept_length,
         queries=work.tokens_per_pass,

@@ -63,17 +63,17 @@ class StepTable:
         seconds: Seconds,
         *,
         groups: int,
-        most: float,
+        max_sequences: float,
         context: float,
         stages: int = 1,
         decodes: bool = True,
     ) -> StepTable:
-        """Price steps of up to ``most`` sequences a group with about ``context`` tokens in the cache of each.
+        """Price steps of up to ``max_sequences`` a group with about ``context`` tokens in the cache of each.
 
         ``decodes``: whether the engine does; one that prefills alone has steps of prompts only.
         """
         counts = [1.0]
-        while counts[-1] < most:
+        while counts[-1] < max_sequences:
             counts.append(max(counts[-1] + 1, float(round(counts[-1] * SEQUENCE_GROWTH))))
         sizes, beside = np.array(counts if decodes else [1.0, 2.0]), max(2.0, counts[-1] / 2)
         decode_s = context_s = np.zeros_like(sizes)

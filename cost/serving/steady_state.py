@@ -143,7 +143,7 @@ def aggregated(
     requests: Requests,
     *,
     workers: Quantity,
-    most: Quantity,
+    max_batch: Quantity,
     rounds: Quantity = math.inf,
     factor: Quantity = 1.0,
 ) -> Served:
@@ -151,7 +151,7 @@ def aggregated(
 
     Parameters
     ----------
-    most:
+    max_batch:
         Sequences per GPU that an engine admits.
     rounds:
         As of :class:`cost.inputs.workload.StepShape`.
@@ -167,7 +167,7 @@ def aggregated(
     are served in waves, the last one partly full.
     """
     concurrency = requests.concurrency / workers
-    batch = np.minimum(concurrency / pool.engine_gpus, np.maximum(most, 1.0 / pool.engine_gpus))
+    batch = np.minimum(concurrency / pool.engine_gpus, np.maximum(max_batch, 1.0 / pool.engine_gpus))
 
     def mixed(batch: Quantity) -> StepShape:
         decode = replace(decode_shape(pool, requests, batch), rounds=rounds)
@@ -205,7 +205,7 @@ def disaggregated(  # noqa: PLR0913 - each pool, and what limits it
     *,
     workers: Quantity,
     prefill_workers: Quantity,
-    most: Quantity,
+    max_batch: Quantity,
     fixed_s: Quantity = 0.0,
     rounds: Quantity = math.inf,
     factor: Quantity = 1.0,
@@ -223,12 +223,12 @@ def disaggregated(  # noqa: PLR0913 - each pool, and what limits it
     Notes
     -----
     Little's law: requests in the system = rate x (time to first token + time of decoding). The rate is at most what
-    the prefill pool finishes, and the decode pool holds no more than ``most`` sequences per GPU; what is left waits.
+    the prefill pool finishes, and the decode pool holds no more than ``max_batch`` sequences per GPU; the rest waits.
     ``factor`` (what measured decode steps took over ``decode_step``) counts once the batch has settled: it was
     learned of what comes out.
     """
     slots = workers * pool.engine_gpus
-    largest = np.maximum(most, 1.0 / pool.engine_gpus)
+    largest = np.maximum(max_batch, 1.0 / pool.engine_gpus)
     batch = np.clip(requests.concurrency / slots, 0.5 / slots, largest)
     prefill_s, _ = prefill_seconds(prefill_step, prefill_pool, requests, np.ones_like(requests.isl))
     most_rate = prefill_workers * prefill_rate(prefill_step, prefill_pool, requests)

@@ -576,7 +576,7 @@ def group_times(
     max_batch = np.where(fitting > 0, fitting, np.inf)  # it ran: where nothing fits the room is not known
     if group.phase == "aggregated":
         served = aggregated(
-            step, pool, requests, workers=workers, most=max_batch, rounds=BENCHMARK_ROUNDS, factor=factor
+            step, pool, requests, workers=workers, max_batch=max_batch, rounds=BENCHMARK_ROUNDS, factor=factor
         )
     else:
         served = disaggregated(
@@ -587,7 +587,7 @@ def group_times(
             requests,
             workers=workers,
             prefill_workers=group.prefill_workers,
-            most=max_batch,
+            max_batch=max_batch,
             fixed_s=first_token_calibration().seconds(group.engine, group.phase),
             rounds=BENCHMARK_ROUNDS,
             factor=factor,

@@ -138,7 +138,7 @@ def _pools(group: Group, efficiency: Efficiency, at: int, factor: float) -> Engi
             workers=workers,
             gpus=gpus,
             room=max(room * gpus * context, float(requests.isl + requests.osl)),
-            most=1.3 * float(requests.concurrency) / workers / groups,
+            max_sequences=1.3 * float(requests.concurrency) / workers / groups,
             context=context,
             accept=float(requests.accept_length),
             queries=queries,

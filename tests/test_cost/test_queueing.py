@@ -27,7 +27,7 @@ def step(sequences, tokens, cached, context):
 
 
 def table(groups=1, decodes=True):
-    return StepTable.of(step, groups=groups, most=64, context=1000.0, decodes=decodes)
+    return StepTable.of(step, groups=groups, max_sequences=64, context=1000.0, decodes=decodes)
 
 
 def test_a_table_reads_what_was_priced():
@@ -154,7 +154,7 @@ def test_streams_start_with_engines_as_full_as_they_stay(rate):
             [0.002 + 2e-5 * sequences + 5e-5 * tokens, 0.0 * tokens]
         )  # prompts take most of the time
 
-    eight = StepTable.of(light, groups=8, most=256, context=1000.0)
+    eight = StepTable.of(light, groups=8, max_sequences=256, context=1000.0)
     seats = Scheduler(mixes=True, tokens=2048, sequences=256, reserved=0.0)
     one = EnginePools((EnginePool("both", eight, seats, 1, 8, 1e8),), None, 0.0)
     lengths = Lengths.of(1000, 2000)

@@ -160,12 +160,12 @@ def format_called(text: str, by: str = "") -> str | None:
     """
     if not by and (text in DTYPES or "*" in text):
         return text
-    found = (
+    names = (
         name
         for dialect, globs, name in _PATTERNS
         if dialect == by and any(fnmatchcase(text, glob) for glob in globs.split())
     )
-    return next(found, None)
+    return next(names, None)
 
 
 def formats_of(by: str) -> list[str]:
@@ -182,10 +182,10 @@ def mixture(shares: Mapping[str, float]) -> str:
 
     One format alone keeps its own name; else ``nvfp4*0.6275+bf16*0.3725``, largest share first.
     """
-    kept = {name: share for name, share in shares.items() if share > 0}
-    if len(kept) == 1:
-        return next(iter(kept))
-    ordered = sorted(kept.items(), key=lambda item: (-item[1], item[0]))
+    nonzero = {name: share for name, share in shares.items() if share > 0}
+    if len(nonzero) == 1:
+        return next(iter(nonzero))
+    ordered = sorted(nonzero.items(), key=lambda item: (-item[1], item[0]))
     return "+".join(f"{name}*{share:.4f}" for name, share in ordered)
 
 
@@ -194,15 +194,15 @@ def _parse_mixture(name: str) -> Dtype:
     """Return a mixture: mean bits of its formats, each of which multiplies in its own unit."""
     parts = [part.partition("*") for part in name.split("+")]
     try:
-        shares = [(dtype(one), float(share)) for one, _, share in parts]
+        shares = [(dtype(form), float(share)) for form, _, share in parts]
     except ValueError:
         raise InputError(
             "no mixture of formats; write fp8*0.75+bf16*0.25.", field="weights", value=f"{name!r}"
         ) from None
     if not math.isclose(added(share for _, share in shares), 1, abs_tol=_SHARE_ERROR * len(shares)):
         raise InputError("the shares of a mixture do not add up to 1.", field="weights", value=f"{name!r}")
-    bits = added(one.bytes_per_param * 8 * share for one, share in shares)
-    return Dtype(name, bits, 0, 1, "", "; ".join(one.source for one, _ in shares), tuple(shares))
+    bits = added(form.bytes_per_param * 8 * share for form, share in shares)
+    return Dtype(name, bits, 0, 1, "", "; ".join(form.source for form, _ in shares), tuple(shares))
 
 
 def dtype(name: str) -> Dtype:
@@ -216,12 +216,12 @@ def dtype(name: str) -> Dtype:
     key = name.strip().lower()
     if "*" in key:
         return _parse_mixture(key)
-    found = format_called(key)
-    if found is None:
+    form = format_called(key)
+    if form is None:
         raise InputError(
             f"no such format; {nearest(key, [*DTYPES, *formats_of('')])}", field="weights", value=f"{name!r}"
         )
-    return DTYPES[found]
+    return DTYPES[form]
 
 
 def bytes_per_param(name: str) -> float:
@@ -250,10 +250,10 @@ def cache_bytes_per_element(name: str) -> float:
 
 def wider_units(unit: str) -> tuple[str, ...]:
     """Return the units wider than ``unit``, the next wider first: ``fp4`` has ``fp8`` and ``bf16``."""
-    found: list[str] = []
+    units: list[str] = []
     while (unit := _WIDER.get(unit, "")) != "":
-        found.append(unit)
-    return tuple(found)
+        units.append(unit)
+    return tuple(units)
 
 
 def multiply_dtype(name: str, gpu: GpuSpec) -> tuple[str, str | None]:

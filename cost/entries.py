@@ -43,6 +43,6 @@ def entry_meant(text: str) -> tuple[Kind, str]:
         return "cluster", text
     if spelled_models().meant(without_owner(text)) or spelled_models().meant(text):
         return "model", model_called(text)
-    every = {near: name for _, names, _ in kinds for near, name in names.spellings.items()}
-    near = Names("entry", {**every, **{name: name for name in LISTS}}).near(without_owner(text))
+    spellings = {near: name for _, names, _ in kinds for near, name in names.spellings.items()}
+    near = Names("entry", {**spellings, **{name: name for name in LISTS}}).near(without_owner(text))
     raise InputError(f"{shown(text)} is not in the catalog; {near}")

@@ -284,7 +284,9 @@ class Model(Shown):
         if last.attention.heads:
             return last
         mixers = (layer.attention for layer in self.layers[::-1])
-        return replace(last, attention=next(one for one in mixers if one.kind not in ("none", "mamba2")))
+        return replace(
+            last, attention=next(mixer for mixer in mixers if mixer.kind not in ("none", "mamba2"))
+        )
 
     @property
     def expert_hidden(self) -> int:

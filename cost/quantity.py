@@ -13,7 +13,7 @@ from topology.base.errors import InputError
 Quantity: TypeAlias = float | NDArray[np.float64]
 
 
-LONGEST_CONTEXT = 1_000_000_000
+MAX_CONTEXT_TOKENS = 1_000_000_000
 """Tokens of context that anybody may ask for."""
 
 
@@ -41,12 +41,12 @@ def mean_prompt_span(context: Quantity, window: int | None) -> Quantity:
     """
     if window is None:
         return context / 2
-    seen = at_most(context, float(window))
-    return seen - seen * seen / (2 * (context + (context == 0)))  # an empty prompt sees nothing
+    reach = at_most(context, float(window))
+    return reach - reach * reach / (2 * (context + (context == 0)))  # an empty prompt sees nothing
 
 
 def require_number(
-    what: str, value: ArrayLike, *, above: float = -math.inf, least: float = -math.inf, kind: str = "number"
+    label: str, value: ArrayLike, *, above: float = -math.inf, least: float = -math.inf, kind: str = "number"
 ) -> None:
     """Reject a figure, or an array with one, that is not finite or not above ``above`` or at least ``least``.
 
@@ -56,7 +56,7 @@ def require_number(
         If one is; the message says what it is and what was expected.
     """
     values = np.asarray(value, dtype=np.float64)
-    wrong = values[~(np.isfinite(values) & (values > above) & (values >= least))]
-    if wrong.size:
+    invalid = values[~(np.isfinite(values) & (values > above) & (values >= least))]
+    if invalid.size:
         limit = f"above {above:g}" if above > -math.inf else f"of at least {least:g}"
-        raise InputError(f"{what} {wrong.flat[0]:g}: expected a {kind} {limit}.")
+        raise InputError(f"{label} {invalid.flat[0]:g}: expected a {kind} {limit}.")

@@ -23,9 +23,9 @@ from topology.base.units import plural
 from topology.catalog import gpu_names
 
 PATH = Path(__file__).parent / "catalog" / "recipes.yaml"
-MUCH = 1.1
+SHOWN_RATIO = 1.1
 """Ratio of throughputs under two recipes from which both are shown."""
-ANY = ("moe", "dense")
+ANY_MODEL = ("moe", "dense")
 """What a recipe of any other model with or without routed experts has in place of names."""
 
 
@@ -47,7 +47,7 @@ class Recipe:
     Attributes
     ----------
     chips, models:
-        Names of the catalog, or one of :data:`ANY` for any other such model.
+        Names of the catalog, or one of :data:`ANY_MODEL` for any other such model.
     weights:
         Formats (:func:`cost.config.precision.classes_given`); empty: the checkpoint's.
     kv_dtype, draft_tokens, overlap:
@@ -57,7 +57,7 @@ class Recipe:
     """
 
     chips: tuple[Chip, ...]
-    models: tuple[Annotated[str, one_of("model", lambda: (*model_names(), *ANY))], ...]
+    models: tuple[Annotated[str, one_of("model", lambda: (*model_names(), *ANY_MODEL))], ...]
     source: Text
     weights: Annotated[str, AfterValidator(_format)] = ""
     kv_dtype: Annotated[str, one_of("format of the KV cache", lambda: CACHE_DTYPES)] = "bf16"
@@ -67,9 +67,9 @@ class Recipe:
     def narrowed(self, model: Model) -> str | None:
         """Return the formats for a model; None: the checkpoint's, which one of any model never makes wider."""
         part = model.main_weights
-        wanted = classes_given(self.weights or None).get(part)
+        override = classes_given(self.weights or None).get(part)
         general = model.name not in self.models
-        if wanted is None or (general and dtype(wanted).bits >= dtype(model.precision[part]).bits):
+        if override is None or (general and dtype(override).bits >= dtype(model.precision[part]).bits):
             return None
         return self.weights
 
@@ -112,19 +112,28 @@ class OtherRecipe:
 
     @classmethod
     def over(
-        cls, now: float, then: float, other: Deployment, *, tok_s_per_user: float | None, gpus: int
+        cls,
+        current: float,
+        alternative: float,
+        deployment: Deployment,
+        *,
+        tok_s_per_user: float | None,
+        gpus: int,
     ) -> OtherRecipe | None:
-        """Return what ``then`` tok/s/GPU under the ``other`` recipe are beside ``now``; None if about the same."""
-        if 1 / MUCH < then / now < MUCH:
+        """Return ``alternative`` tok/s/GPU, under the recipe of ``deployment``, beside ``current``; None if alike."""
+        if 1 / SHOWN_RATIO < alternative / current < SHOWN_RATIO:
             return None
-        words, recipe = recipe_words(other.model, other.workload), "usual" if other.recipe else "checkpoint"
+        words, recipe = (
+            recipe_words(deployment.model, deployment.workload),
+            "usual" if deployment.recipe else "checkpoint",
+        )
         return cls(
-            cluster=other.cluster.name,
+            cluster=deployment.cluster.name,
             recipe=recipe,
             words=words,
             tok_s_per_user=tok_s_per_user,
-            tok_s_per_gpu=then,
-            ratio=then / now,
+            tok_s_per_gpu=alternative,
+            ratio=alternative / current,
             gpus=gpus,
         )
 
@@ -139,24 +148,32 @@ def published_recipe(chips: Sequence[str], model: Model) -> tuple[Recipe | None,
 
     None, and why: no such run is public, or chips have different ones.
     """
-    found = {_recipe_on(chip, model): chip for chip in chips}
-    if len(found) > 1:
+    recipes = {_recipe_on(chip, model): chip for chip in chips}
+    if len(recipes) > 1:
         return None, f"{', '.join(dict.fromkeys(chips))} have different ones"
-    (recipe, chip), *_ = found.items()
+    (recipe, chip), *_ = recipes.items()
     if recipe is None:
         return None, f"no public run of {model.name} on {chip}"
-    other = "" if chip in recipe.chips else f"as on {_recipes().like[chip]}: "
-    return recipe, other + _recipes().sources[recipe.source]
+    origin = "" if chip in recipe.chips else f"as on {_recipes().like[chip]}: "
+    return recipe, origin + _recipes().sources[recipe.source]
 
 
 def _recipe_on(chip: str, model: Model) -> Recipe | None:
     """Return the first recipe of a chip or of the one it is like, by the model's name, then of any such model."""
     table = _recipes()
     places = [
-        (name, at) for name in (model.name, ANY[model.moe is None]) for at in (chip, table.like.get(chip))
+        (name, at)
+        for name in (model.name, ANY_MODEL[model.moe is None])
+        for at in (chip, table.like.get(chip))
     ]
     return next(
-        (one for name, at in places for one in table.recipes if name in one.models and at in one.chips), None
+        (
+            entry
+            for name, at in places
+            for entry in table.recipes
+            if name in entry.models and at in entry.chips
+        ),
+        None,
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cost.config.build import load_object, model_from_config
-from cost.config.positions import MOST_CONTEXT
+from cost.config.positions import MAX_CONTEXT
 from cost.config.quantization import MATMUL_CLASSES
 from cost.dtypes import format_called
 from cost.model import Model
@@ -71,7 +71,7 @@ class HubModel(Spec):
         Where they were read; empty without them.
     """
 
-    positions: Annotated[int | None, checked(require_whole, 1, MOST_CONTEXT)] = None
+    positions: Annotated[int | None, checked(require_whole, 1, MAX_CONTEXT)] = None
     source: Text = ""
     quantization: dict[str, Any] | None = None
 
@@ -115,14 +115,14 @@ def hugging_face_ids(name: str) -> Mapping[str, HubModel]:
 @cache
 def spelled_models() -> Names:
     """Return how people may write the models: names, titles, and Hugging Face ids, without owner and BF16 too."""
-    found: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for name in model_names():
         entry = _entry(name)
         for text in (name, entry.title, *entry.huggingface):
-            found[text] = name
-            found.setdefault(without_owner(text), name)
-            found.setdefault(without_owner(text).removesuffix("-bf16"), name)
-    return Names("model", {**found, **{name: name for name in model_names()}})
+            spellings[text] = name
+            spellings.setdefault(without_owner(text), name)
+            spellings.setdefault(without_owner(text).removesuffix("-bf16"), name)
+    return Names("model", {**spellings, **{name: name for name in model_names()}})
 
 
 def model_called(text: str) -> str:
@@ -186,14 +186,16 @@ def _shortened(name: str) -> tuple[str, str]:
 def without_owner(text: str) -> str:
     """Return the plain words of ``owner/model`` after the owner; a second model (``deepseek-v3/r1``) is none."""
     name = plain_words(text)
-    _, slash, rest = name.partition("/")
-    return rest if slash and not re.fullmatch(r"[vr]\d+", rest) else name
+    _, slash, words = name.partition("/")
+    return words if slash and not re.fullmatch(r"[vr]\d+", words) else name
 
 
 def _of_another_owner(text: str, name: str) -> bool:
     """Whether ``text`` is an id whose owner is not the one that the catalog knows to have quantised it so."""
-    quantised = [one for one, found in _entry(name).huggingface.items() if found.quantization is not None]
-    alike = [one for one in quantised if without_owner(one) == without_owner(text)]
+    quantised = [
+        hub_id for hub_id, entry in _entry(name).huggingface.items() if entry.quantization is not None
+    ]
+    alike = [hub_id for hub_id in quantised if without_owner(hub_id) == without_owner(text)]
     return "/" in text and bool(alike) and plain_words(text) not in map(plain_words, alike)
 
 
@@ -204,13 +206,13 @@ def checkpoint_of(model: Model) -> str:
     ``config.json``.
     """
     if model.name in model_names():
-        own = _entry(model.name).config.get("quantization_config")
-        wanted = model.config.get("quantization_config")
+        default = _entry(model.name).config.get("quantization_config")
+        quantization = model.config.get("quantization_config")
         ids = hugging_face_ids(model.name).items()
-        fit = (one for one, found in ids if (found.quantization or own) == wanted)
+        fit = (hub_id for hub_id, entry in ids if (entry.quantization or default) == quantization)
         return next(fit, "") if model.weights_override is None else ""
-    ours: Any = model.config.get("rackplan")
-    source = Path(str(ours.get("source"))) if isinstance(ours, Mapping) else Path()
+    section: Any = model.config.get("rackplan")
+    source = Path(str(section.get("source"))) if isinstance(section, Mapping) else Path()
     return str(source.parent) if source.name == _CONFIG_FILE and model.weights_override is None else ""
 
 
@@ -220,8 +222,8 @@ def _hint(text: str) -> str:
     shorter, weights = _shortened(words)
     name = known.spelled(shorter) if weights else None
     if name is not None:
-        given = f"{input_name('model')} {name} {input_name('weights')} {_by_class(name, weights)}"
-        return f"; for its {name} with weights in {weights} give {given}."
+        flags = f"{input_name('model')} {name} {input_name('weights')} {_by_class(name, weights)}"
+        return f"; for its {name} with weights in {weights} give {flags}."
     while (
         not weights and shorter != words
     ):  # the name of a sister that the catalog lacks, but for its last words
@@ -233,11 +235,17 @@ def _hint(text: str) -> str:
 
 def _by_class(name: str, weights: str) -> str:
     """Return ``weights`` for the classes that the model's own checkpoint quantises, where those are not all."""
-    own = _from_catalog(name, None).precision
-    quantised = [each for each in MATMUL_CLASSES if each in own and own[each] != own["embedding"]]
-    if not quantised or len(quantised) == len([each for each in MATMUL_CLASSES if each in own]):
+    precision = _from_catalog(name, None).precision
+    quantised = [
+        matmul_class
+        for matmul_class in MATMUL_CLASSES
+        if matmul_class in precision and precision[matmul_class] != precision["embedding"]
+    ]
+    if not quantised or len(quantised) == len(
+        [matmul_class for matmul_class in MATMUL_CLASSES if matmul_class in precision]
+    ):
         return weights
-    return ",".join(f"{each}={weights}" for each in quantised)
+    return ",".join(f"{matmul_class}={weights}" for matmul_class in quantised)
 
 
 def model_title(name: str) -> str:
@@ -262,12 +270,12 @@ def _from_catalog(text: str, weights: str | None) -> Model:
     name = model_called(text)
     ids = hugging_face_ids(name)
     typed = without_owner(_HUB.sub("", text.strip()))
-    first = next(iter(ids.values()), HubModel())
-    which = next((found for one, found in ids.items() if without_owner(one) == typed), first)
-    own: dict[str, object] = {"source": f"catalog {name}"}
+    default = next(iter(ids.values()), HubModel())
+    which = next((entry for hub_id, entry in ids.items() if without_owner(hub_id) == typed), default)
+    section: dict[str, object] = {"source": f"catalog {name}"}
     if which.positions is not None:
-        own |= {"most_context": which.positions, "most_context_source": which.source}
-    config = {**_entry(name).config, "rackplan": own}
+        section |= {"most_context": which.positions, "most_context_source": which.source}
+    config = {**_entry(name).config, "rackplan": section}
     if which.quantization is not None:
         config["quantization_config"] = which.quantization
     return model_from_config(config, name=name, weights=weights)
@@ -321,7 +329,8 @@ def resolve_model(model: str | Path | Mapping[str, object] | Model, *, weights: 
     if not key or key in model_names():
         return _from_catalog(text, weights)
     if path.suffix == ".json" or _is_there(path):
-        return _from_file(path / _CONFIG_FILE if _is_folder_of_config(path) else path, weights)
+        config = path / _CONFIG_FILE
+        return _from_file(config if path.is_dir() and config.is_file() else path, weights)
     return _from_catalog(text, weights)
 
 
@@ -330,7 +339,3 @@ def _is_there(path: Path) -> bool:
         return path.exists()
     except (OSError, ValueError):  # longer than a name may be, or with a NUL
         return False
-
-
-def _is_folder_of_config(path: Path) -> bool:
-    return path.is_dir() and (path / _CONFIG_FILE).is_file()

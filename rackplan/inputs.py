@@ -327,7 +327,7 @@ def loads_of(
     """
     from cost.experts.loads import ExpertLoads, read_loads, routed_loads
     from cost.experts.traces.counts import Wanted
-    from cost.experts.traces.windows import MOST_WINDOWS
+    from cost.experts.traces.windows import MAX_WINDOWS
 
     if isinstance(loads, ExpertLoads):
         shape = (len(model.moe_layers), model.moe.experts if model.moe else 0)
@@ -355,7 +355,7 @@ def loads_of(
                 texts or [DEFAULT_LOADS],
                 needs,
                 seed=seed,
-                windows=MOST_WINDOWS if windows is None else windows,
+                windows=MAX_WINDOWS if windows is None else windows,
                 on_progress=on_progress,
             )
     if not routing:

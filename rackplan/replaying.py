@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cost.experts.loads import ExpertLoads, is_generator
 from cost.experts.traces.open import open_counts
-from cost.experts.traces.windows import MOST_WINDOWS
+from cost.experts.traces.windows import MAX_WINDOWS
 from cost.inputs.deployment import Deployment
 from cost.model import Model
 from placement.budget import Budget
@@ -94,7 +94,7 @@ def _windows(request: ReplayRequest, model: Model) -> ExpertLoads:
     texts = inputs.several(request.loads)
     files = [text for text in texts if isinstance(text, str) and not is_generator(text)]
     stepwise = [text for text in files if open_counts(text).of_steps]
-    max_windows = MOST_WINDOWS if stepwise else _UNMERGED
+    max_windows = MAX_WINDOWS if stepwise else _UNMERGED
     loads = inputs.loads_of(model, texts, seed=request.seed, windows=max_windows)
     if loads is not None and stepwise:
         names = ", ".join(Path(text).name for text in stepwise)

@@ -47,7 +47,7 @@ class ToyEngine(EngineMemory):
 
 TOY_ENGINE = ToyEngine("toy", "total", Coefficient(0.9, 0.9, 0.9, "made up", 0))
 TOY_SCHEDULER = Scheduler(mixes=True, tokens=8192, sequences=1_000_000, reserved=0.0)
-budget.ON["toys"] = ("toy",)
+budget.ENGINES_ON["toys"] = ("toy",)
 budget.TITLES["toy"] = "toy"
 SCHEDULERS["toy"] = TOY_SCHEDULER
 budget.engine_memory = lambda name, *rest: TOY_ENGINE if name == "toy" else engine_memory(name, *rest)
@@ -180,7 +180,7 @@ def scorer(where, what=None, *, slots=None, tp=1, synthetic=False) -> LayoutScor
 @pytest.fixture
 def nine_tenths(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let weights and cache fill nine tenths of NVIDIA's chips too, whatever engines keep."""
-    monkeypatch.setitem(budget.ON, "NVIDIA", ("toy",))
+    monkeypatch.setitem(budget.ENGINES_ON, "NVIDIA", ("toy",))
     monkeypatch.setattr(budget, "seen_gib", lambda total: total)
 
 

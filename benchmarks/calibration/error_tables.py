@@ -12,9 +12,9 @@ import numpy as np
 import yaml
 from held_out import NAMED, UNNAMED, chip_of, models_of
 
-from cost.calibration.errors import LEAST_ROWS, Cell, ErrorFigures
+from cost.calibration.errors import MIN_ROWS, Cell, ErrorFigures
 from cost.calibration.serving import calibrated_chips, engine_names
-from cost.calibration.spread import FOUR_IN_FIVE
+from cost.calibration.spread import SIGMAS_OF_80_PERCENT
 from topology.base.schema import validated
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def spread_data(found: HeldOut) -> dict[str, Any]:
     ) -> float:
         apart = np.abs(np.log(measured / told[kind])) / found.spread[what][kind]
         mine = apart[which & np.isfinite(apart)]
-        return float(np.quantile(mine, 0.8)) / FOUR_IN_FIVE if len(mine) else math.nan
+        return float(np.quantile(mine, 0.8)) / SIGMAS_OF_80_PERCENT if len(mine) else math.nan
 
     def shrunk(kind: str, which: NDArray[np.bool_]) -> float:
         rows = int((which & np.isfinite(found.spread["fold"][kind])).sum())
@@ -206,7 +206,7 @@ def spread_data(found: HeldOut) -> dict[str, Any]:
         by_engine[engine] = {
             chip: shrunk(kind, mine & (chips == chip))
             for chip in sorted(set(chips[mine].tolist()))
-            if (mine & (chips == chip)).sum() >= LEAST_ROWS
+            if (mine & (chips == chip)).sum() >= MIN_ROWS
         }
     left_out = {"chip": found.chip_left_out, "model": found.model_left_out}
     return {"source": SOURCE, "configurations": by_engine} | {
@@ -231,7 +231,7 @@ def coverage(found: HeldOut, data: Mapping[str, Any]) -> list[tuple[str, ...]]:
             [wide[e].get(c, data["chip"]) for e, c in zip(of, chips.tolist(), strict=True)], dtype=np.float64
         )
         apart = np.abs(np.log(measured / found.cross_validated[kind]))
-        inside[kind] = apart <= FOUR_IN_FIVE * factor * found.spread["fold"][kind]
+        inside[kind] = apart <= SIGMAS_OF_80_PERCENT * factor * found.spread["fold"][kind]
     rows = []
     told = found.served & np.isfinite(found.spread["fold"][NAMED])
     for chip, engine, late in sorted(set(zip(chips.tolist(), engines.tolist(), fresh.tolist(), strict=True))):
@@ -353,7 +353,7 @@ def blocks(cells: Mapping[str, Cells], edges: Mapping[str, Any]) -> dict[str, st
 
 def _served(cells: Mapping[str, Cells]) -> dict[str, Cell]:
     """Return all rows of each chip with enough served runs for an error of its own, the engine not named."""
-    return {name: cell for name, cell in cells["chips"].items() if cell.rows >= LEAST_ROWS}
+    return {name: cell for name, cell in cells["chips"].items() if cell.rows >= MIN_ROWS}
 
 
 def _readme(cells: Mapping[str, Cells], edges: Mapping[str, Any]) -> list[tuple[str, ...]]:

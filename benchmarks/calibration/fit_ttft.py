@@ -24,7 +24,7 @@ from silicon import read_silicon
 from cost.calibration.correction import (
     PATH,
     PHASES,
-    SWEPT,
+    SWEPT_COLUMNS,
     RunLine,
     Runs,
     lines_of,
@@ -138,7 +138,7 @@ def held_out(runs: Runs, logs: Array) -> Array:
 
 def _keys(runs: Runs) -> list[tuple[object, ...]]:
     """Configurations: all but requests and days."""
-    rest = np.round(np.delete(runs.features, SWEPT, axis=1), 3).tolist()
+    rest = np.round(np.delete(runs.features, SWEPT_COLUMNS, axis=1), 3).tolist()
     return [(kind, *row) for kind, row in zip(runs.kinds, rest, strict=True)]
 
 

@@ -160,8 +160,8 @@ class IndexedLatent(Latent):
 
     def prefill_flop(self, context: Quantity) -> Quantity:
         """Index over all earlier tokens, absorbed attention over those that each token chose."""
-        seen = mean_prompt_span(context, None)
-        return self.index_flop(seen) + self.absorbed_flop(mean_prompt_span(context, self.top_k))
+        mean_span = mean_prompt_span(context, None)
+        return self.index_flop(mean_span) + self.absorbed_flop(mean_prompt_span(context, self.top_k))
 
 
 _STATE_BYTES = 4  # tokens waiting to be compressed are kept in FP32, as keys and as gates
@@ -233,14 +233,14 @@ class CompressedAttention(Projected):
     @property
     def other_params(self) -> int:
         """Norms of the latent and of keys, sinks, and each compressor's position bias and norm."""
-        each = sum(self.rate * self._overlap * width + width for width in self._compressors)
-        return self.q_rank + self.head_dim + self.heads + each
+        compressor_params = sum(self.rate * self._overlap * width + width for width in self._compressors)
+        return self.q_rank + self.head_dim + self.heads + compressor_params
 
     @property
     def state_bytes(self) -> float:
         """Tokens of the unfinished (and, with overlap, the previous) block, before compression."""
-        kept = self.rate * self._overlap
-        return sum(2 * kept * self._overlap * width * _STATE_BYTES for width in self._compressors)
+        tokens = self.rate * self._overlap
+        return sum(2 * tokens * self._overlap * width * _STATE_BYTES for width in self._compressors)
 
     def entries(self, context: Quantity) -> Quantity:
         """Compressed entries of ``context`` tokens."""
@@ -267,14 +267,14 @@ class CompressedAttention(Projected):
 
     def decode_flop(self, context: Quantity) -> Quantity:
         """Scores and weighted values ``4 n_h d`` an entry read; ``2 n_i d_i`` an entry indexed."""
-        seen = span(context, self.window) + self._read_entries(context)
+        read_entries = span(context, self.window) + self._read_entries(context)
         index = 2 * self.index_heads * self.index_dim * self.entries(context) if self.top_k else 0.0
-        return 4 * self.heads * self.head_dim * seen + index
+        return 4 * self.heads * self.head_dim * read_entries + index
 
     def prefill_flop(self, context: Quantity) -> Quantity:
         """As :meth:`decode_flop`, averaged over the tokens of a prompt of ``context`` tokens."""
         entries = self.entries(context)
         read = mean_prompt_span(entries, self.top_k or None)
-        seen = mean_prompt_span(context, self.window) + read
+        mean_entries = mean_prompt_span(context, self.window) + read
         index = 2 * self.index_heads * self.index_dim * entries / 2 if self.top_k else 0.0
-        return 4 * self.heads * self.head_dim * seen + index
+        return 4 * self.heads * self.head_dim * mean_entries + index

@@ -56,8 +56,8 @@ class Lightning(Recurrent):
     @property
     def modules(self) -> dict[str, int]:
         """Weights of each projection: queries, keys and values; output gate; output."""
-        one = self.hidden * self.heads * self.head_dim
-        return {"qkv": 3 * one, "z": one, "out": one}
+        params = self.hidden * self.heads * self.head_dim
+        return {"qkv": 3 * params, "z": params, "out": params}
 
     @property
     def state_bytes(self) -> float:

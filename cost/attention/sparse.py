@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cost.dtypes import cache_bytes_per_element, dense_flop_per_s
 from cost.model import Attention, Model
-from cost.quantity import LONGEST_CONTEXT, Quantity, at_most
+from cost.quantity import MAX_CONTEXT_TOKENS, Quantity, at_most
 from topology.base.errors import InputError
 from topology.spec import GpuSpec
 
@@ -29,9 +29,9 @@ def most_tokens_read(rule: str) -> int | None:
     """
     if rule == SQRT:
         return None
-    if not (rule.isascii() and rule.isdigit() and 1 <= int(rule[:12]) <= LONGEST_CONTEXT):
+    if not (rule.isascii() and rule.isdigit() and 1 <= int(rule[:12]) <= MAX_CONTEXT_TOKENS):
         raise InputError(
-            f"expected sqrt or a whole number of tokens from 1 to {LONGEST_CONTEXT}.",
+            f"expected sqrt or a whole number of tokens from 1 to {MAX_CONTEXT_TOKENS}.",
             field="sparse_attention",
             value=rule,
         )
@@ -122,11 +122,11 @@ class AsIfSparse:
                 weight * half * self._prompt_flop(1 + half * (1 + node))
                 for node, weight in zip(_NODES.tolist(), _WEIGHTS.tolist(), strict=True)
             )
-            whole = 2 * root * self._prompt_flop(root) - 2 * total - self._prompt_flop(1.0)
-            return whole / tokens * at_most(context, 1.0)
-        seen = self.reach(context)
-        last = self._prompt_flop(self.most + 0.5) - self._prompt_flop(self.most - 0.5)
-        return (self._prompt_flop(seen) + (context - seen) * last) / tokens
+            prompt_flop = 2 * root * self._prompt_flop(root) - 2 * total - self._prompt_flop(1.0)
+            return prompt_flop / tokens * at_most(context, 1.0)
+        reach = self.reach(context)
+        token_flop = self._prompt_flop(self.most + 0.5) - self._prompt_flop(self.most - 0.5)
+        return (self._prompt_flop(reach) + (context - reach) * token_flop) / tokens
 
     def _prompt_flop(self, tokens: Quantity) -> Quantity:
         return tokens * self.inner.prefill_flop(tokens)
@@ -146,12 +146,12 @@ def as_if_sparse(model: Model, rule: str) -> Model:
     InputError
         If the rule is none.
     """
-    most = most_tokens_read(rule) if rule else None
+    limit = most_tokens_read(rule) if rule else None
     kinds = []
     for layer in model.kinds:
         attention = layer.attention
         inner = attention.inner if isinstance(attention, AsIfSparse) else attention
-        kinds.append(replace(layer, attention=AsIfSparse(inner, most) if rule else inner))
+        kinds.append(replace(layer, attention=AsIfSparse(inner, limit) if rule else inner))
     if tuple(kinds) == model.kinds:
         return model
     return replace(model, layers=tuple(kinds[kind] for kind in model.kind_of))

@@ -82,10 +82,10 @@ class Kernel:
 
     def figures(self) -> dict[str, Figure]:
         """All coefficients by name, like ``dispatch.up``."""
-        found: dict[str, Figure] = {}
+        figures: dict[str, Figure] = {}
         for way, leg in (("dispatch", self.dispatch), ("combine", self.combine)):
-            found |= {f"{way}.{name}": figure for name, figure in leg.figures().items()}
-        return found | ({"notify_s": self.notify_s} if self.notify_s is not None else {})
+            figures |= {f"{way}.{name}": figure for name, figure in leg.figures().items()}
+        return figures | ({"notify_s": self.notify_s} if self.notify_s is not None else {})
 
     def stand_in(self, up_fabric: str, out_fabric: str = "") -> str:
         """Return that the kernel was not measured on these fabrics, empty where it was."""
@@ -148,27 +148,27 @@ class KernelTable:
         InputError
             If a key, unit or family in it is not known.
         """
-        found = {}
-        for name, given in self.kernels.items():
+        kernels = {}
+        for name, entry in self.kernels.items():
             where = f"{PATH.name}: kernels: {name}"
             figures: dict[str, object] = {}
             for way in ("dispatch", "combine"):
                 at = f"{where}: {way}"
-                legs = {key: self._coefficient(key, one, at) for key, one in given.get(way, {}).items()}
+                legs = {key: self._coefficient(key, value, at) for key, value in entry.get(way, {}).items()}
                 figures[way] = Leg(**legs)
-            if "notify_s" in given:
-                figures["notify_s"] = self._coefficient("notify_s", given["notify_s"], where)
-            found[name] = validated(Kernel, {**given, **figures, "name": name}, where)
-        return found
+            if "notify_s" in entry:
+                figures["notify_s"] = self._coefficient("notify_s", entry["notify_s"], where)
+            kernels[name] = validated(Kernel, {**entry, **figures, "name": name}, where)
+        return kernels
 
-    def _coefficient(self, key: str, given: object, where: str) -> Figure:
+    def _coefficient(self, key: str, entry: object, where: str) -> Figure:
         """Return the coefficient ``key``; a text is the name of a shared one."""
         where = f"{where}: {key}"
         if key not in UNITS:
             raise InputError(f"{where}: no such coefficient; known: {', '.join(UNITS)}.")
-        if isinstance(given, str):
-            return self._shared(given, UNITS[key], where)
-        return self._figure(validated(_Entry, given, where), UNITS[key], where)
+        if isinstance(entry, str):
+            return self._shared(entry, UNITS[key], where)
+        return self._figure(validated(_Entry, entry, where), UNITS[key], where)
 
     def _figure(self, entry: _Entry, unit: str, where: str) -> Figure:
         source = source_text(entry.source, self.sources, where) + (f" ({entry.note})" if entry.note else "")
@@ -207,11 +207,11 @@ def find_kernel(name: str, *, tokens: float = 0.0, up_fabric: str = "", crosses:
         If nothing goes by that name.
     """
     kernels = load_kernels()
-    asked = name.strip().lower()
+    spelling = name.strip().lower()
     for family in FAMILIES:
-        if asked == family:
+        if spelling == family:
             return KernelUse(_of_family(family, up_fabric, crosses=crosses))
-    plain = re.sub(r"[^a-z0-9]+", "", asked)
+    plain = re.sub(r"[^a-z0-9]+", "", spelling)
     spread = "perfectrouter" in plain or "postquant" in plain
     for kernel in kernels.values():
         exact = plain == re.sub(r"[^a-z0-9]+", "", kernel.name)

@@ -33,25 +33,25 @@ from topology.base.schema import validated
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 PATH = Path(__file__).with_name("correction.csv")
-MOST = 0.7
+MAX_CORRECTION = 0.7
 """Largest logarithm of a correction: a run off by more than a factor of 2 is rather another configuration."""
-CLIP = 1.5
+MAX_RUN_ERROR = 1.5
 """Largest logarithm of a run that is learned from."""
 NOISE, SWEEP = 0.1, 0.004
 """Standard deviation of a run's logarithm that no other run tells of, and variance that runs of one configuration
 share: ten numbers of requests are not ten witnesses."""
-NEAR = 0.5
+NEAR_CLOSENESS = 0.5
 """Closeness from which a run is called near: the first part of the kernel over its largest value."""
 FEATURES = ("time", "requests", "width", "tp", "groups", "context", "queries", "day")
 """Logarithms of seconds of the step by physics, of sequences of an attention group, of GPUs of an engine and of
 tensor parallelism; whether several groups attend to their own; logarithms of mean tokens in the cache and of tokens
 of a sequence in a step; days in :data:`DAYS`."""
 DAYS, DAY = 90.0, FEATURES.index("day")
-SWEPT = [FEATURES.index(name) for name in ("time", "requests", "day")]
+SWEPT_COLUMNS = [FEATURES.index(name) for name in ("time", "requests", "day")]
 """Features in which runs of one configuration differ."""
-STEADY = [FEATURES.index(name) for name in ("width", "tp", "groups", "queries", "day")]
+STEADY_COLUMNS = [FEATURES.index(name) for name in ("width", "tp", "groups", "queries", "day")]
 """Features besides time that the correction of steps looks at."""
-FAR = 100.0
+MAX_SQUARE_DISTANCE = 100.0
 """Square of the distance beyond which nothing counts: smaller numbers only cost time."""
 TIMES = np.arange(-9.5, 4.0, 0.1)
 """Logarithms of seconds by physics at which the correction is tabulated."""
@@ -78,19 +78,19 @@ class Part:
     other: Mapping[str, float] = field(default_factory=dict)
 
 
-_HALF = 0.85
+_HALF_LENGTH = 0.85
 """Length at which the one step between 0 and 1 halves closeness."""
 PARTS = (
     Part(
         0.05,
         ("model", "engine", "die"),
-        {"time": 1.0, "width": 1.0, "tp": 1.0, "queries": 0.5, "groups": _HALF},
+        {"time": 1.0, "width": 1.0, "tp": 1.0, "queries": 0.5, "groups": _HALF_LENGTH},
         {"format": 0.7, "phase": 0.4, "chip": 0.8},
     ),
     Part(
         0.03,
         ("model", "die"),
-        {"time": 1.0, "width": 1.5, "queries": 0.5, "groups": _HALF},
+        {"time": 1.0, "width": 1.5, "queries": 0.5, "groups": _HALF_LENGTH},
         {"format": 0.3, "phase": 0.5, "chip": 0.8},
     ),
     Part(
@@ -207,14 +207,14 @@ class Runs:
             scale /= max(1, len({*self.columns["engine"][scale > 0]}))
         which, length = np.flatnonzero(scale), part.lengths.get("time", np.inf)
         apart = (self.features[which][:, :1] - TIMES) / length
-        return which, scale[which], np.exp(-0.5 * np.minimum(apart**2, FAR))
+        return which, scale[which], np.exp(-0.5 * np.minimum(apart**2, MAX_SQUARE_DISTANCE))
 
     def closeness(self, lengths: Mapping[str, float], features: Array, which: Indices) -> Array:
         """Return ``exp(-d^2 / 2)`` of each question and each of the runs ``which``, ``[questions, runs]``."""
         at, scales = [FEATURES.index(name) for name in lengths], np.array([*lengths.values()])
-        mine, theirs = features[:, at] / scales, self.features[which][:, at] / scales
-        square = (mine**2).sum(1)[:, None] + (theirs**2).sum(1) - 2 * mine @ theirs.T
-        close: Array = np.exp(-0.5 * np.clip(square, 0.0, FAR))
+        questions, runs = features[:, at] / scales, self.features[which][:, at] / scales
+        square = (questions**2).sum(1)[:, None] + (runs**2).sum(1) - 2 * questions @ runs.T
+        close: Array = np.exp(-0.5 * np.clip(square, 0.0, MAX_SQUARE_DISTANCE))
         return close
 
     def covariance(self, kind: Kind, features: Array) -> Array:
@@ -233,8 +233,8 @@ class Runs:
         """Return the same at each of :data:`TIMES` in place of the questions' own, ``[questions, times]``."""
         logs = np.zeros((len(features), len(TIMES)))
         for part, (which, alike, at_times) in zip(self.parts, self.alike(kind), strict=True):
-            others = {name: length for name, length in part.lengths.items() if name != "time"}
-            weights = self.closeness(others, features, which) * (alike * self.weights[which])
+            lengths = {name: length for name, length in part.lengths.items() if name != "time"}
+            weights = self.closeness(lengths, features, which) * (alike * self.weights[which])
             logs += weights @ at_times
         return logs
 
@@ -249,14 +249,14 @@ class Runs:
         if key not in self._inverses:
             which = np.flatnonzero(self.columns["model"] == model) if alone else np.arange(len(self.kinds))
             matrix, of = np.zeros((len(which), len(self.kinds))), [self.kinds[i] for i in which.tolist()]
-            configuration = np.round(np.delete(self.features[which], SWEPT, axis=1), 3)
+            configuration = np.round(np.delete(self.features[which], SWEPT_COLUMNS, axis=1), 3)
             _, number = np.unique(configuration, axis=0, return_inverse=True)
             code = {kind: i for i, kind in enumerate(dict.fromkeys(of))}
-            each = np.array([code[kind] for kind in of], dtype=np.int64)
+            codes = np.array([code[kind] for kind in of], dtype=np.int64)
             for kind, i in code.items():
-                matrix[each == i] = self.covariance(kind, self.features[which[each == i]])
+                matrix[codes == i] = self.covariance(kind, self.features[which[codes == i]])
             matrix = matrix[:, which]
-            swept = (each[:, None] == each) & (number.ravel()[:, None] == number.ravel())
+            swept = (codes[:, None] == codes) & (number.ravel()[:, None] == number.ravel())
             matrix += SWEEP * swept + self.noise**2 * np.eye(len(which))
             inverse: Array = np.linalg.inv(matrix).astype(np.float64)
             self._inverses[key] = np.asarray(which, dtype=np.int64), inverse
@@ -276,25 +276,25 @@ class Runs:
         which, inverse = self._inverse(kind.model)
         kernel = self.covariance(kind, features)[:, which]
         prior = sum(part.variance for part in self.parts) + self.noise**2 + SWEEP
-        left: Array = prior - np.einsum("qr,rs,qs->q", kernel, inverse, kernel, optimize=True)
-        return np.maximum(left, self.noise**2 + SWEEP)
+        remaining: Array = prior - np.einsum("qr,rs,qs->q", kernel, inverse, kernel, optimize=True)
+        return np.maximum(remaining, self.noise**2 + SWEEP)
 
     def near(self, kind: Kind, features: Array) -> Indices:
         """Return how many runs of the same model and chip (and engine, if named) are near, ``[questions]``."""
-        mine = (self.columns["model"] == kind.model) & (self.columns["chip"] == kind.chip)
-        which = np.flatnonzero(mine & ((self.columns["engine"] == kind.engine) | (not kind.engine)))
+        same_chip = (self.columns["model"] == kind.model) & (self.columns["chip"] == kind.chip)
+        which = np.flatnonzero(same_chip & ((self.columns["engine"] == kind.engine) | (not kind.engine)))
         close = self.closeness(PARTS[0].lengths, features, which)
         for name, factor in PARTS[0].other.items():
             close *= np.where(self.columns[name][which] == getattr(kind, name), 1.0, factor)
-        return np.asarray((close >= NEAR).sum(axis=1))
+        return np.asarray((close >= NEAR_CLOSENESS).sum(axis=1))
 
     def count(self, kind: Kind) -> float:
         """Return how many runs are of a question's model, chip, format (and engine, if named)."""
-        mine = (self.columns["model"] == kind.model) & (self.columns["chip"] == kind.chip)
-        mine &= self.columns["format"] == kind.format
-        return float((mine & ((self.columns["engine"] == kind.engine) | (not kind.engine))).sum())
+        same_chip = (self.columns["model"] == kind.model) & (self.columns["chip"] == kind.chip)
+        same_chip &= self.columns["format"] == kind.format
+        return float((same_chip & ((self.columns["engine"] == kind.engine) | (not kind.engine))).sum())
 
-    def fitted(self, logs: Array, clip: float = CLIP) -> Runs:
+    def fitted(self, logs: Array, clip: float = MAX_RUN_ERROR) -> Runs:
         """Return the same runs with the weights that their ``logs`` of measured over predicted give, ``[runs]``.
 
         ``clip``: largest logarithm of a run that is learned from.
@@ -347,8 +347,8 @@ class Correction:
 
     def formats(self, model: Model) -> list[str]:
         """Return the formats of weights that the model ran in."""
-        size, every = float(model.total_params), [runs for runs in (self.runs, self.own) if runs]
-        return sorted({kind.format for runs in every for kind in runs.kinds if kind.model == size})
+        size, run_sets = float(model.total_params), [runs for runs in (self.runs, self.own) if runs]
+        return sorted({kind.format for runs in run_sets for kind in runs.kinds if kind.model == size})
 
     @cached_property
     def newest(self) -> float:
@@ -397,18 +397,20 @@ class Correction:
         ``features`` of each kind, ``[questions, features]``, differ in time alone. What is corrected rises with the
         time by physics.
         """
-        shared, which = np.unique(features[0][:, STEADY], axis=0, return_inverse=True)
+        shared, which = np.unique(features[0][:, STEADY_COLUMNS], axis=0, return_inverse=True)
         rows = np.zeros((len(shared), len(FEATURES)))
-        rows[:, STEADY] = shared
-        found = np.empty((len(kinds), len(features[0])))
-        for place, (kind, each) in enumerate(zip(kinds, features, strict=True)):
+        rows[:, STEADY_COLUMNS] = shared
+        corrected = np.empty((len(kinds), len(features[0])))
+        for place, (kind, questions) in enumerate(zip(kinds, features, strict=True)):
             logs = (1 - SLOPE) * TIMES
-            logs = logs + sum(np.clip(runs.curve(kind, rows), -MOST, MOST) for runs in self.every(kind))
+            logs = logs + sum(
+                np.clip(runs.curve(kind, rows), -MAX_CORRECTION, MAX_CORRECTION) for runs in self.every(kind)
+            )
             up, down = np.maximum.accumulate(logs, 1), np.minimum.accumulate(logs[:, ::-1], 1)[:, ::-1]
-            at = np.clip((each[:, 0] - TIMES[0]) / (TIMES[1] - TIMES[0]), 0, len(TIMES) - 1.001)
+            at = np.clip((questions[:, 0] - TIMES[0]) / (TIMES[1] - TIMES[0]), 0, len(TIMES) - 1.001)
             low, row, rising = at.astype(np.int64), which.reshape(-1), SLOPE * TIMES + (up + down) / 2
-            found[place] = rising[row, low] + (at - low) * (rising[row, low + 1] - rising[row, low])
-        return found
+            corrected[place] = rising[row, low] + (at - low) * (rising[row, low + 1] - rising[row, low])
+        return corrected
 
 
 PHYSICS = Correction(Runs((), np.zeros((0, len(FEATURES))), np.zeros(0)))
@@ -490,7 +492,7 @@ def shipped_correction() -> Correction:
     return Correction(runs, unnamed=without_engines(runs, np.array([line.unnamed for line in lines])))
 
 
-def correction_with(own: Sequence[RunLine] = (), *, physics: bool = False) -> Correction:
+def correction_with(own_runs: Sequence[RunLine] = (), *, physics: bool = False) -> Correction:
     """Return the shipped correction, or none for the bare ``physics``, with a user's own runs on top."""
     shipped = PHYSICS if physics else shipped_correction()
-    return replace(shipped, own=runs_of(own, OWN_PARTS)) if own else shipped
+    return replace(shipped, own=runs_of(own_runs, OWN_PARTS)) if own_runs else shipped

@@ -28,9 +28,9 @@ from topology.base.units import plural
 PATH = Path(__file__).with_name("errors.yaml")
 EACH_ENGINE = "named"
 """Rows of all engines, each predicted under its own; under ``any`` each is predicted as if it did not say."""
-LEAST_ROWS = 20
+MIN_ROWS = 20
 """A chip with fewer has no error of its own: a share of 80 % of them would rest on three rows or fewer."""
-LEAST_ROWS_OF_ENGINE = 60
+MIN_ROWS_OF_ENGINE = 60
 """Fewer rows of an engine have no band of their own: they are of 15 configurations or fewer."""
 KINDS = {"served": "served requests", "published": "published figures"}
 """What the rows of a chip are. Published ones count where nobody gave rows of served requests."""
@@ -140,11 +140,11 @@ class ChipErrors:
     def find(self, engine: str) -> tuple[str, Cell, str]:
         """Return the engine, or all where it has too few rows, their cell, and why it is not the one asked for."""
         cell = self.engines.get(engine)
-        if engine == ANY_ENGINE or (cell is not None and cell.rows >= LEAST_ROWS_OF_ENGINE):
+        if engine == ANY_ENGINE or (cell is not None and cell.rows >= MIN_ROWS_OF_ENGINE):
             return engine, self.engines[engine], ""
         rows = 0 if cell is None else cell.rows
-        few = f"since {plural(rows, 'row')} for {engine} {'is' if rows == 1 else 'are'} too few"
-        return EACH_ENGINE, self.engines[EACH_ENGINE], few
+        note = f"since {plural(rows, 'row')} for {engine} {'is' if rows == 1 else 'are'} too few"
+        return EACH_ENGINE, self.engines[EACH_ENGINE], note
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -185,10 +185,10 @@ class ErrorTable:
         bands = {
             name: chip.everything.left_out.band
             for name, chip in self.chips.items()
-            if chip.everything.left_out is not None and chip.everything.rows >= LEAST_ROWS
+            if chip.everything.left_out is not None and chip.everything.rows >= MIN_ROWS
         }
         if not bands:
-            raise ValueError(f"chips: none has {LEAST_ROWS} rows and `left_out`.")
+            raise ValueError(f"chips: none has {MIN_ROWS} rows and `left_out`.")
         return max(bands, key=lambda name: bands[name])
 
 
@@ -207,16 +207,19 @@ def error_behind(efficiency: Efficiency, *, model_seen: bool = True, physics: bo
     if efficiency.ideal or chip not in table.chips:
         return None
     engine, cell, note = table.chips[chip].find(efficiency.engine or ANY_ENGINE)
-    own = cell.physics if physics else cell.cross_validated
+    cell_errors = cell.physics if physics else cell.cross_validated
     if not model_seen and cell.model_left_out is not None:
-        own = replace(cell.model_left_out, band=max(own.band, cell.model_left_out.band))
-    borrowed = bool(efficiency.stand_in_for) or cell.rows < LEAST_ROWS
+        cell_errors = replace(cell.model_left_out, band=max(cell_errors.band, cell.model_left_out.band))
+    borrowed = bool(efficiency.stand_in_for) or cell.rows < MIN_ROWS
     of = table.widest_left_out() if borrowed else chip
     left_out = table.chips[of].everything.left_out if borrowed else cell.left_out
     if borrowed and left_out is not None:
-        own = replace(own, band=max(own.band, left_out.band) if cell.rows >= LEAST_ROWS else left_out.band)
+        cell_errors = replace(
+            cell_errors,
+            band=max(cell_errors.band, left_out.band) if cell.rows >= MIN_ROWS else left_out.band,
+        )
     return ErrorOf(
-        **vars(own),
+        **vars(cell_errors),
         chip=chip,
         engine=engine,
         rows=cell.rows,
@@ -247,19 +250,19 @@ def errors_in(
         reached = [deployment.efficiency or calibrated(gpu, deployment.engine) for gpu in gpus]
     else:
         reached = [deployment.machine(stage).efficiency for stages in layout.replicas for stage in stages]
-    found = (error_of(each, deployment, near) for each in dict.fromkeys(reached))
-    return tuple(dict.fromkeys(error for error in found if error is not None))
+    errors = (error_of(efficiency, deployment, near) for efficiency in dict.fromkeys(reached))
+    return tuple(dict.fromkeys(error for error in errors if error is not None))
 
 
 def error_of(efficiency: Efficiency, deployment: Deployment, near: NearRuns = NO_RUNS) -> ErrorOf | None:
     """Return the error of a deployment's predictions on a chip: of its model and engine, with its own runs.
 
     ``n`` own runs of the chip, each predicted by the others, count beside the rows that ship as ``n`` to
-    :data:`LEAST_ROWS`, in squares of the band's logarithm.
+    :data:`MIN_ROWS`, in squares of the band's logarithm.
     """
-    correction, own = deployment.correction, deployment.correction.own
-    seen = shipped_correction().has_seen(deployment.model)
-    error = error_behind(efficiency, model_seen=seen, physics=correction.physics)
+    correction, own_runs = deployment.correction, deployment.correction.own
+    model_seen = shipped_correction().has_seen(deployment.model)
+    error = error_behind(efficiency, model_seen=model_seen, physics=correction.physics)
     if error is None:
         return None
     if deployment.workload.phase == "prefill":
@@ -269,11 +272,11 @@ def error_of(efficiency: Efficiency, deployment: Deployment, near: NearRuns = NO
     if near.band is not None:
         error = replace(error, band=near.band, near=near.runs)
     chip = efficiency.stand_in_for or efficiency.chip
-    off = np.zeros(0) if own is None else np.abs(own.left_out[own.columns["chip"] == chip])
+    off = np.zeros(0) if own_runs is None else np.abs(own_runs.left_out[own_runs.columns["chip"] == chip])
     if not len(off):
         return error
-    square = len(off) * np.quantile(off, 0.8) ** 2 + LEAST_ROWS * np.log(error.band) ** 2
-    return replace(error, band=float(np.exp(np.sqrt(square / (len(off) + LEAST_ROWS)))), own_runs=len(off))
+    square = len(off) * np.quantile(off, 0.8) ** 2 + MIN_ROWS * np.log(error.band) ** 2
+    return replace(error, band=float(np.exp(np.sqrt(square / (len(off) + MIN_ROWS)))), own_runs=len(off))
 
 
 def widest(errors: Iterable[ErrorOf]) -> ErrorOf | None:
@@ -328,13 +331,13 @@ class CalibrationData(TypedDict):
 
 def error_to_dict(errors: Iterable[ErrorOf]) -> CalibrationData | None:
     """Return the error with the widest band as JSON-able data, with all under ``each`` where chips differ."""
-    given = tuple(errors)
-    found = widest(given)
-    if found is None:
+    listed = tuple(errors)
+    widest_error = widest(listed)
+    if widest_error is None:
         return None
-    if len(given) == 1:
-        return _to_dict(found)
-    return {**_to_dict(found), "each": [_to_dict(error) for error in given]}
+    if len(listed) == 1:
+        return _to_dict(widest_error)
+    return {**_to_dict(widest_error), "each": [_to_dict(error) for error in listed]}
 
 
 def _to_dict(error: ErrorOf) -> CalibrationData:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -148,15 +149,15 @@ def published_best(architecture: str, coefficient: str, *, chip: str = "", peak:
             f"{coefficient!r} is not a fraction of a chip's peak; {nearest(coefficient, KERNEL_FRACTIONS)}"
         )
     chips = figures.architectures[architecture]
-    found = [
+    rates = [
         figures.fraction(rate)
         for rate in figures.kernels
         if rate.coefficient == coefficient
         and (rate.chip == chip if chip else rate.chip in chips)
         and peak in ("", rate.peak)
     ]
-    if found:
-        return max(found, key=lambda figure: figure.value)
+    if rates:
+        return max(rates, key=lambda figure: figure.value)
     reason = figures.without.get(architecture, {}).get(coefficient)
     if reason:
         raise MissingFigureError(f"{architecture} has no {coefficient}: {reason}.")
@@ -203,23 +204,28 @@ class UnmeasuredChips:
             If nothing is known of a coefficient.
         """
         chips: dict[str, dict[str, Figure]] = {}
-        for chip, given in self.chips.items():
+        for chip, chip_entry in self.chips.items():
             where = f"{UNMEASURED.name}: chips: {chip}"
-            found: dict[str, Figure] = {}
-            if given.like is not None:
-                like = chips[given.like] if given.like in chips else _published(given.like)
-                found = {name: _as_of(given.like, figure) for name, figure in like.items()}
-            for name, entry in given.fractions.items():
-                note = f"; {entry.note}" if entry.note else ""
-                source = source_text(entry.source, self.sources, f"{where}: {name}") + note
-                found[name] = Figure(entry.value, "1", Evidence.ASSUMED, source, f"{entry.value:g}")
-            found |= _published(chip)
-            if EIGHT not in found and WIDE in found:
-                found[EIGHT] = _halved(found[WIDE])
-            wanted = [name for name in KERNEL_FRACTIONS if _has_units(chip, name)]
-            if missing := [name for name in wanted if name not in found]:
+            fractions: dict[str, Figure] = {}
+            if chip_entry.like is not None:
+                like = chips[chip_entry.like] if chip_entry.like in chips else _published(chip_entry.like)
+                fractions = {
+                    name: replace(
+                        figure, kind=Evidence.ASSUMED, source=f"as {chip_entry.like}: {figure.source}"
+                    )
+                    for name, figure in like.items()
+                }
+            for name, assumed in chip_entry.fractions.items():
+                note = f"; {assumed.note}" if assumed.note else ""
+                source = source_text(assumed.source, self.sources, f"{where}: {name}") + note
+                fractions[name] = Figure(assumed.value, "1", Evidence.ASSUMED, source, f"{assumed.value:g}")
+            fractions |= _published(chip)
+            if EIGHT not in fractions and WIDE in fractions:
+                fractions[EIGHT] = _halved(fractions[WIDE])
+            needed = [name for name in KERNEL_FRACTIONS if _has_units(chip, name)]
+            if missing := [name for name in needed if name not in fractions]:
                 raise InputError(f"{where}: nothing on {', '.join(missing)}.")
-            chips[chip] = {name: found[name] for name in wanted}
+            chips[chip] = {name: fractions[name] for name in needed}
         return chips
 
 
@@ -227,10 +233,6 @@ def _halved(figure: Figure) -> Figure:
     """Scores over an FP8 cache multiplied in BF16, as fractions of twice the peak: safe where nobody measured."""
     source = f"scores over an FP8 cache as over one in BF16: {figure.source}"
     return Figure(figure.value / 2, "1", Evidence.ASSUMED, source, f"{figure.value / 2:g}")
-
-
-def _as_of(chip: str, figure: Figure) -> Figure:
-    return Figure(figure.value, "1", Evidence.ASSUMED, f"as {chip}: {figure.source}", figure.text)
 
 
 def _has_units(chip: str, name: str) -> bool:
@@ -241,14 +243,14 @@ def _has_units(chip: str, name: str) -> bool:
 
 def _published(chip: str) -> dict[str, Figure]:
     """The largest fractions published for the chip itself; scores over the BF16 peak, as coefficients count them."""
-    return {name: best for name in KERNEL_FRACTIONS if (best := _best(chip, name, own=True))}
+    return {name: best for name in KERNEL_FRACTIONS if (best := _best(chip, name, own_chip=True))}
 
 
-def _best(chip: str, name: str, *, own: bool) -> Figure | None:
+def _best(chip: str, name: str, *, own_chip: bool) -> Figure | None:
     """The largest published fraction of the chip, or of its whole architecture."""
     peak = "bf16_flop_per_s" if name == PREFILL else ""
     try:
-        return published_best(architecture_of(chip), name, chip=chip if own else "", peak=peak)
+        return published_best(architecture_of(chip), name, chip=chip if own_chip else "", peak=peak)
     except MissingFigureError:
         return None
 
@@ -263,13 +265,14 @@ def with_own_prefill(fitted: Mapping[str, Figure], chip: str) -> Mapping[str, Fi
     """Return coefficients in which attention of prompts is as much faster than the twin's as kernels alone are."""
     if chip not in TWIN:
         return fitted
-    best, base = (_best(name, PREFILL, own=True) for name in (chip, TWIN[chip]))
+    best, base = (_best(name, PREFILL, own_chip=True) for name in (chip, TWIN[chip]))
     assert best is not None  # noqa: S101 - kernels.yaml has it of both
     assert base is not None  # noqa: S101
-    now, ratio = fitted[PREFILL], best.value / base.value
-    source = f"{now.text} of {TWIN[chip]} times {best.text} over {base.text}, what kernels reach there: {now.source}"
-    value = min(now.value * ratio, best.value)
-    return {**fitted, PREFILL: Figure(value, "1", now.kind, source, f"{value:.3g}")}
+    fitted_rate, ratio = fitted[PREFILL], best.value / base.value
+    factor = f"{TWIN[chip]} times {best.text} over {base.text}, what kernels reach there"
+    source = f"{fitted_rate.text} of {factor}: {fitted_rate.source}"
+    value = min(fitted_rate.value * ratio, best.value)
+    return {**fitted, PREFILL: Figure(value, "1", fitted_rate.kind, source, f"{value:.3g}")}
 
 
 @cache
@@ -316,13 +319,15 @@ def brought_down(fitted: Mapping[str, Figure], stand_in: str, chip: str) -> Mapp
     if reach is None:
         return None
     table = dict(fitted)
-    for name, most in reach.items():
+    for name, limit in reach.items():
         if name not in fitted:
             continue
-        base = _best(stand_in, name, own=True) or _best(stand_in, name, own=False)
-        value = fitted[name].value * (most.value / base.value if base else 1)
-        ratio = f"{most.text} over {base.text}" if base else f"1, at most {most.text}"
+        base = _best(stand_in, name, own_chip=True) or _best(stand_in, name, own_chip=False)
+        value = fitted[name].value * (limit.value / base.value if base else 1)
+        ratio = f"{limit.text} over {base.text}" if base else f"1, at most {limit.text}"
         origin = f"{fitted[name].text} of {stand_in} times {ratio}, what kernels reach on {chip} and there"
-        value = min(value, most.value)
-        table[name] = Figure(value, "1", Evidence.ASSUMED, f"{origin}; {chip}: {most.source}", f"{value:.3g}")
+        value = min(value, limit.value)
+        table[name] = Figure(
+            value, "1", Evidence.ASSUMED, f"{origin}; {chip}: {limit.source}", f"{value:.3g}"
+        )
     return table

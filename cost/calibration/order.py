@@ -30,10 +30,10 @@ from topology.catalog import load_gpu
 from topology.spec import GpuSpec
 
 Array = NDArray[np.float64]
-CLOSE = 1e-9
-AT_ONCE = 2000
+EQUAL_LOGS = 1e-9
+POINTS_AT_ONCE = 2000
 """Points that are put in order at once."""
-UNMEASURED = 0.01
+UNMEASURED_WEIGHT = 0.01
 """Runs that a chip without any counts as: it yields to those with runs."""
 SEQUENCES = 2.0 ** np.arange(-2, 18.5, 0.5)
 """Sequences of an attention group at which the correction is tabulated."""
@@ -60,9 +60,9 @@ class Step:
         seconds: Array = np.log(np.atleast_1d(price(self.model, shape, self.machine)))
         return seconds
 
-    def no_slower(self, other: Step) -> bool:
+    def no_slower(self, rival: Step) -> bool:
         """Whether the chip is as good in every figure and the weights have no more bits."""
-        return self.bits <= other.bits and as_good(self.chip, other.chip)
+        return self.bits <= rival.bits and as_good(self.chip, rival.chip)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,14 +126,15 @@ class Bound:
                 on = replace(machine, rates=rates, efficiency=reach(chip, engine))
                 rivals.append(step(chip, bits, on))
         same = any(
-            each.kind.chip == gpu.name and machine.rates.is_on_chip_of(each.machine.rates) for each in rivals
+            rival.kind.chip == gpu.name and machine.rates.is_on_chip_of(rival.machine.rates)
+            for rival in rivals
         )
-        own = []
+        steps = []
         for bits, name in [(_bits(stored), stored)] if same else formats.items():
             dtypes = dict.fromkeys([*machine.rates.flop_per_s, name])
             on = machine if name == stored else replace(machine, rates=machine.rates.on_chip(gpu, dtypes))
-            own.append(step(gpu, bits, on))
-        return cls(correction, tuple(own), tuple(rivals), correction.day_of(engine), same)
+            steps.append(step(gpu, bits, on))
+        return cls(correction, tuple(steps), tuple(rivals), correction.day_of(engine), same)
 
     @cached_property
     def lenders(self) -> tuple[int | None, ...]:
@@ -142,28 +143,30 @@ class Bound:
 
     @cached_property
     def _no_slower(self) -> NDArray[np.bool_]:
-        return np.array([[after.no_slower(before) for after in self.rivals] for before in self.rivals])
+        return np.array([[rival.no_slower(step) for rival in self.rivals] for step in self.rivals])
 
     def logs(self, shape: StepShape, price: Price) -> Array:
         """Return the logarithm of the factor, ``[shapes]``."""
         features = [features_of(shape, step.log_s(shape, price), self.day) for step in self.rivals]
         kinds = [step.kind for step in self.rivals]
         corrected = self.correction.corrected(kinds, features) if kinds else np.zeros((0, 1))
-        runs = [sum(each.count(kind) for each in self.correction.every(kind)) for kind in kinds]
+        runs = [
+            sum(runs_of_kind.count(kind) for runs_of_kind in self.correction.every(kind)) for kind in kinds
+        ]
         lenders = [lender for lender in self.lenders if lender is not None]
-        wanted = lenders if self.measured else list(range(len(kinds)))
+        numbers = lenders if self.measured else list(range(len(kinds)))
         ordered = np.full(corrected.shape, np.nan)
-        ordered[wanted] = in_order(corrected, UNMEASURED + np.array(runs), self._no_slower, wanted)
+        ordered[numbers] = in_order(corrected, UNMEASURED_WEIGHT + np.array(runs), self._no_slower, numbers)
         by_physics = [step.log_s(shape, price) for step in self.own]
         values = []
         for step, log_s, lender in zip(self.own, by_physics, self.lenders, strict=True):
             log = log_s if lender is None else log_s + ordered[lender] - features[lender][:, 0]
-            alike = [(i, self.rivals[i]) for i in wanted if self.rivals[i].bits == step.bits]
+            alike = [(i, self.rivals[i]) for i in numbers if self.rivals[i].bits == step.bits]
             above = [i for i, rival in alike if rival.no_slower(step)]
             below = [i for i, rival in alike if step.no_slower(rival)]
             log = np.maximum(log, ordered[above].max(axis=0, initial=-np.inf))
             values.append(np.minimum(log, ordered[below].min(axis=0, initial=np.inf)))
-        fewer = np.array([[after.bits <= before.bits for after in self.own] for before in self.own])
+        fewer = np.array([[right.bits <= left.bits for right in self.own] for left in self.own])
         logs: Array = in_order(np.stack(values), np.ones(len(values)), fewer, [0])[0] - by_physics[0]
         return logs
 
@@ -185,10 +188,10 @@ class Bound:
 
     def bands(self, shape: StepShape, price: Price) -> list[float]:
         """Return for each shape the factor either way that holds four of five runs like it."""
-        kind, seen = self.own[0].kind, self.correction.has_seen(self.own[0].model)
+        kind, model_seen = self.own[0].kind, self.correction.has_seen(self.own[0].model)
         runs = self.correction.every(kind)[0]
         variance = runs.variance(kind, self.features(shape, price))
-        return [band_of(kind, each, seen=seen) for each in variance.tolist()]
+        return [band_of(kind, value, model_seen=model_seen) for value in variance.tolist()]
 
     def features(self, shape: StepShape, price: Price) -> Array:
         """Return the features of each shape, ``[shapes, features]``."""
@@ -197,25 +200,25 @@ class Bound:
     def _read(self, shape: StepShape, price: Price) -> Array:
         """Logarithms of factors, ``[shapes]``: between those at :data:`SEQUENCES`."""
         keys = np.atleast_1d(shape.but_sequences)
-        unique, first, which = np.unique(keys, return_index=True, return_inverse=True)
+        unique, index, which = np.unique(keys, return_index=True, return_inverse=True)
         missing = [at for at, key in enumerate(unique.tolist()) if key not in self._tables]
         if missing:
-            rows = shape.rows(first[missing]).repeated(len(SEQUENCES))
+            rows = shape.rows(index[missing]).repeated(len(SEQUENCES))
             grid = np.tile(SEQUENCES, len(missing))
             logs = np.round(self.logs(rows.at(grid / rows.tp), price), DIGITS)
             tables = logs.reshape(len(missing), len(SEQUENCES))
             self._tables.update(zip(unique[missing].tolist(), tables, strict=True))
         table = np.array([self._tables[key] for key in unique.tolist()])
-        each = np.maximum(np.asarray(shape.sequences * shape.tp, dtype=np.float64), SEQUENCES[0])
-        steps = 2 * np.log2(np.atleast_1d(each) / SEQUENCES[0])  # each is the square root of 2
+        sequences = np.maximum(np.asarray(shape.sequences * shape.tp, dtype=np.float64), SEQUENCES[0])
+        steps = 2 * np.log2(np.atleast_1d(sequences) / SEQUENCES[0])  # each is the square root of 2
         at = np.clip(steps, 0, len(SEQUENCES) - 1.001)
         low, row = at.astype(np.int64), np.broadcast_to(which.reshape(-1), at.shape)
-        found: Array = table[row, low] + (at - low) * (table[row, low + 1] - table[row, low])
-        return found
+        log_factors: Array = table[row, low] + (at - low) * (table[row, low + 1] - table[row, low])
+        return log_factors
 
 
-def in_order(values: Array, weights: Array, no_slower: NDArray[np.bool_], wanted: Sequence[int]) -> Array:
-    """Return the ``wanted`` of the nearest ``values``, by squares times ``weights``, that are in order.
+def in_order(values: Array, weights: Array, no_slower: NDArray[np.bool_], elements: Sequence[int]) -> Array:
+    """Return the ``elements`` of the nearest ``values``, by squares times ``weights``, that are in order.
 
     Parameters
     ----------
@@ -232,22 +235,22 @@ def in_order(values: Array, weights: Array, no_slower: NDArray[np.bool_], wanted
     least over sets with all that is faster, of the mean of what both have (Robertson, Wright and Dykstra, Order
     Restricted Statistical Inference, 1988, theorem 1.4.4).
     """
-    found = values[list(wanted)]
-    apart = (values[:, None] < values[None] - CLOSE) & no_slower[:, :, None]
+    ordered = values[list(elements)]
+    apart = (values[:, None] < values[None] - EQUAL_LOGS) & no_slower[:, :, None]
     where = np.flatnonzero(apart.any(axis=(0, 1)))
     if len(where):
         slower, faster = (
             _closed(no_slower.T.tobytes(), len(values)),
             _closed(no_slower.tobytes(), len(values)),
         )
-        for start in range(0, len(where), AT_ONCE):
-            some = where[start : start + AT_ONCE]
-            for place, element in enumerate(wanted):
-                mine, others = slower[slower[:, element]], faster[faster[:, element]]
-                share = (mine[:, None] & others) * weights
-                means = share @ values[:, some] / share.sum(axis=2)[:, :, None]
-                found[place, some] = means.min(axis=1).max(axis=0)
-    return found
+        for start in range(0, len(where), POINTS_AT_ONCE):
+            columns = where[start : start + POINTS_AT_ONCE]
+            for place, element in enumerate(elements):
+                lower, upper = slower[slower[:, element]], faster[faster[:, element]]
+                share = (lower[:, None] & upper) * weights
+                means = share @ values[:, columns] / share.sum(axis=2)[:, :, None]
+                ordered[place, columns] = means.min(axis=1).max(axis=0)
+    return ordered
 
 
 @cache
@@ -256,11 +259,11 @@ def _closed(relation: bytes, size: int) -> NDArray[np.bool_]:
     rows = np.frombuffer(relation, dtype=np.bool_).reshape(size, size)
     sets = {np.zeros(size, dtype=np.bool_).tobytes()}
     for row in rows:  # unions of what single elements bring
-        sets |= {(np.frombuffer(one, dtype=np.bool_) | row).tobytes() for one in sets}
-    return np.array([np.frombuffer(one, dtype=np.bool_) for one in sorted(sets)])
+        sets |= {(np.frombuffer(members, dtype=np.bool_) | row).tobytes() for members in sets}
+    return np.array([np.frombuffer(members, dtype=np.bool_) for members in sorted(sets)])
 
 
-def as_good(gpu: GpuSpec, other: GpuSpec) -> bool:
+def as_good(gpu: GpuSpec, rival: GpuSpec) -> bool:
     """Whether a chip is at least as good as another in every figure that steps depend on."""
 
     def figures(chip: GpuSpec) -> list[float]:
@@ -268,7 +271,9 @@ def as_good(gpu: GpuSpec, other: GpuSpec) -> bool:
         units.setdefault("fp8_flop_per_s", units.get("int8_flop_per_s", 0.0))
         return [units.get(name, 0.0) for name in _FIGURES]
 
-    return all(mine >= theirs for mine, theirs in zip(figures(gpu), figures(other), strict=True))
+    return all(
+        figure >= rival_figure for figure, rival_figure in zip(figures(gpu), figures(rival), strict=True)
+    )
 
 
 def _lender(step: Step, rivals: Sequence[Step]) -> int | None:
@@ -283,7 +288,7 @@ def _lender(step: Step, rivals: Sequence[Step]) -> int | None:
         for i, chip in alike.items():
             if chip.name == borrowed:
                 return i
-    beaten = {i: sum(as_good(chip, other) for other in alike.values()) for i, chip in alike.items()}
+    beaten = {i: sum(as_good(chip, rival_chip) for rival_chip in alike.values()) for i, chip in alike.items()}
     below = [i for i, chip in alike.items() if as_good(step.chip, chip)]
     return max(below, key=beaten.__getitem__, default=min(beaten, key=beaten.__getitem__, default=None))
 

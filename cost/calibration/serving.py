@@ -49,10 +49,10 @@ def _between(points: Sequence[tuple[float, float]], at: float) -> float:
     """Interpolate over the logarithm of the first coordinate; constant outside."""
     if at <= points[0][0]:
         return points[0][1]
-    for (low, first), (high, second) in pairwise(points):
+    for (low, low_value), (high, high_value) in pairwise(points):
         if at <= high:
             share = math.log(at / low) / math.log(high / low)
-            return first + share * (second - first)
+            return low_value + share * (high_value - low_value)
     return points[-1][1]
 
 
@@ -62,9 +62,9 @@ Points = Sequence[tuple[Positive, Positive]]
 PATH = Path(__file__).with_name("serving.yaml")
 ANY_ENGINE = "any"
 """Default engine: a blend of the measured ones."""
-MOST_DRAFTS = 3
+MAX_DRAFTS = 3
 """Drafted tokens of a step that a number of accepted ones was measured for."""
-_SHORT = {"tensorrt-llm": "trtllm", "trt-llm": "trtllm", "tensorrt_llm": "trtllm"}
+_SHORT_NAMES = {"tensorrt-llm": "trtllm", "trt-llm": "trtllm", "tensorrt_llm": "trtllm"}
 _UNITS = ("bf16", "fp8", "fp4")
 
 
@@ -85,12 +85,12 @@ def peak_of(gpu: GpuSpec, coefficient: str) -> float:
 
 
 def _ordered(points: Points, *, rates: bool) -> Points:
-    if not points or any(after[0] <= before[0] for before, after in pairwise(points)):
+    if not points or any(right[0] <= left[0] for left, right in pairwise(points)):
         raise ValueError("expected pairs [figure, value], figures rising.")
-    if rates and (most := max(value for _, value in points)) > 1:
-        raise ValueError(f"{most} is not a fraction of a peak.")
+    if rates and (highest := max(value for _, value in points)) > 1:
+        raise ValueError(f"{highest} is not a fraction of a peak.")
     order = [x * y for x, y in points] if rates else [-y for _, y in points]
-    if any(after < before for before, after in pairwise(order)):
+    if any(right < left for left, right in pairwise(order)):
         raise ValueError("a higher figure would give a slower kernel.")
     return points
 
@@ -123,16 +123,16 @@ class Tables:
     def of(self, gpu: GpuSpec, engine: str) -> dict[str, float]:
         """Return every coefficient of a chip under an engine; of units that it lacks, the first one measured."""
         bf16 = gpu.dense_flop_per_s("bf16")
-        found = dict(self.shared)
+        table = dict(self.shared)
         for name, points in self.curves.items():
             try:
                 peak = peak_of(gpu, name)
             except MissingFigureError:
                 peak = points[0][0]
-            found[name] = fraction_at(points, peak)
+            table[name] = fraction_at(points, peak)
         for name, points in self.delays[engine].items():
-            found[name] = value_at(points, bf16)
-        return found
+            table[name] = value_at(points, bf16)
+        return table
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -204,8 +204,8 @@ class Calibration:
         table = {}
         for name in COEFFICIENTS:
             unit = "s" if name.startswith("delay.") else "1"
-            many = values[name] >= 1000
-            text = f"{values[name]:,.0f}" if many else f"{values[name]:.3g}"
+            in_units = values[name] >= 1000
+            text = f"{values[name]:,.0f}" if in_units else f"{values[name]:.3g}"
             text = f"{values[name] * 1e6:.3g} us" if unit == "s" else text
             table[name] = Figure(values[name], unit, kind, note + self.source, text)
         if stand_in_for:
@@ -225,10 +225,10 @@ class Calibration:
         same = load_gpu(gpu.name) if gpu.name in gpu_names() else gpu
 
         def distance(name: str) -> float:
-            other = load_gpu(name)
+            candidate = load_gpu(name)
             return math.hypot(
-                math.log(same.dense_flop_per_s("bf16") / other.dense_flop_per_s("bf16")),
-                math.log(same.hbm_bytes_per_s / other.hbm_bytes_per_s),
+                math.log(same.dense_flop_per_s("bf16") / candidate.dense_flop_per_s("bf16")),
+                math.log(same.hbm_bytes_per_s / candidate.hbm_bytes_per_s),
             )
 
         return min(self.families[0].chips, key=distance)
@@ -264,9 +264,9 @@ def accept_length(draft_tokens: int) -> float:
     """
     if draft_tokens < 1:
         return 1.0  # a number below 0 is refused by the workload
-    if draft_tokens > MOST_DRAFTS:
+    if draft_tokens > MAX_DRAFTS:
         raise MissingFigureError(
-            f"acceptance is only known for 1 to {MOST_DRAFTS} drafts; give {input_name('accept_length')}.",
+            f"acceptance is only known for 1 to {MAX_DRAFTS} drafts; give {input_name('accept_length')}.",
             field="draft_tokens",
             value=draft_tokens,
         )
@@ -283,19 +283,19 @@ def calibrated(gpu: GpuSpec, engine: str = "") -> Efficiency:
     """
     name = require_engine(engine)
     key = (gpu.name, name, *sorted((figure, value.value) for figure, value in gpu.figures.items()))
-    if key not in _FOUND:
-        _FOUND[key] = _calibration().efficiency(gpu, name)
-    return _FOUND[key]
+    if key not in _EFFICIENCIES:
+        _EFFICIENCIES[key] = _calibration().efficiency(gpu, name)
+    return _EFFICIENCIES[key]
 
 
-_FOUND: dict[tuple[object, ...], Efficiency] = {}
+_EFFICIENCIES: dict[tuple[object, ...], Efficiency] = {}
 """Coefficients by chip, engine and figures of the chip, read off once for each."""
 
 
 def engine_version(engine: str) -> tuple[str, str]:
     """Return the name and the version of ``sglang==0.5.9``; each is empty where it is not given."""
     name, _, version = engine.strip().lower().partition("==")
-    return _SHORT.get(name.strip(), name.strip()), version.strip()
+    return _SHORT_NAMES.get(name.strip(), name.strip()), version.strip()
 
 
 def require_engine(engine: str) -> str:

@@ -18,7 +18,7 @@ from cost.calibration.serving import ANY_ENGINE
 from cost.calibration.tables import CHECKED, Positive, Text, load_table
 
 PATH = Path(__file__).with_name("spread.yaml")
-FOUR_IN_FIVE = 1.2816
+SIGMAS_OF_80_PERCENT = 1.2816
 """Standard deviations of a normal distribution that hold 80 % of it."""
 
 
@@ -39,13 +39,13 @@ class Spreads:
     chip: Positive
     model: Positive
 
-    def factor(self, kind: Kind, *, seen: bool) -> float:
-        """Return that of a question; ``seen``: whether runs of its model were measured."""
+    def factor(self, kind: Kind, *, model_seen: bool) -> float:
+        """Return that of a question; ``model_seen``: whether runs of its model were measured."""
         chips = self.configurations.get(kind.engine or ANY_ENGINE, {})
         known = self.configurations[ANY_ENGINE]
         if kind.chip not in known:
             return self.chip
-        return chips.get(kind.chip, max(known[kind.chip], *chips.values())) if seen else self.model
+        return chips.get(kind.chip, max(known[kind.chip], *chips.values())) if model_seen else self.model
 
 
 @cache
@@ -54,9 +54,11 @@ def spreads() -> Spreads:
     return load_table(Spreads, PATH)
 
 
-def band_of(kind: Kind, variance: float, *, seen: bool) -> float:
+def band_of(kind: Kind, variance: float, *, model_seen: bool) -> float:
     """Return the factor either way that holds four of five runs like a question.
 
     ``variance``: of their logarithms (:meth:`cost.calibration.correction.Runs.variance`).
     """
-    return math.exp(FOUR_IN_FIVE * spreads().factor(kind, seen=seen) * math.sqrt(variance))
+    return math.exp(
+        SIGMAS_OF_80_PERCENT * spreads().factor(kind, model_seen=model_seen) * math.sqrt(variance)
+    )

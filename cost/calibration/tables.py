@@ -24,12 +24,12 @@ Share = Annotated[float, Field(strict=True, gt=0, le=1)]
 Text = Annotated[str, Field(strict=True, min_length=1)]
 
 
-def one_of(what: str, known: Callable[[], Iterable[str]]) -> AfterValidator:
-    """Return the check that a text is one of ``known``; ``what`` messages call such a thing."""
+def one_of(label: str, known: Callable[[], Iterable[str]]) -> AfterValidator:
+    """Return the check that a text is one of ``known``; ``label`` messages call such a thing."""
 
     def check(name: str) -> str:
         if name not in known():
-            raise ValueError(f"{shown(name)} is not a {what}; {nearest(name, known())}")
+            raise ValueError(f"{shown(name)} is not a {label}; {nearest(name, known())}")
         return name
 
     return AfterValidator(check)
@@ -37,5 +37,5 @@ def one_of(what: str, known: Callable[[], Iterable[str]]) -> AfterValidator:
 
 def load_table(kind: type[T], path: Path) -> T:
     """Return the table in a YAML file; messages call it by the file's name."""
-    found: T = validated(kind, load_yaml(path, path.name), path.name)
-    return found
+    table: T = validated(kind, load_yaml(path, path.name), path.name)
+    return table

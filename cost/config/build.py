@@ -33,7 +33,7 @@ _SAME_NAME = {
 }
 # Wrappers whose published configs do not name the type of the language model inside.
 _UNNAMED = {"minimax_m3_vl": "minimax_m3"}
-_OWN = "rackplan"
+_SECTION = "rackplan"
 
 
 def _unwrap(top: Facts) -> tuple[Facts, tuple[str, ...]]:
@@ -92,19 +92,19 @@ def _row_name(text: Facts) -> str:
 
 def _trimmed(config: Mapping[str, object], *, keep: frozenset[str]) -> dict[str, object]:
     """Return the keys that counts or precision depend on; towers are left as markers."""
-    kept: dict[str, object] = {}
+    trimmed: dict[str, object] = {}
     for key, value in config.items():
         if key in _TOWERS and value:
-            kept[key] = {"omitted": True}
+            trimmed[key] = {"omitted": True}
         elif key in _INNER and isinstance(value, Mapping):
-            kept[key] = _trimmed(value, keep=keep)
+            trimmed[key] = _trimmed(value, keep=keep)
         elif key in keep or not is_harmless(key):
-            kept[key] = value
-    return kept
+            trimmed[key] = value
+    return trimmed
 
 
 # Harmless keys that are read all the same: by name, precision, or one family (positions that are weights).
-_KEPT = frozenset(
+_KEPT_KEYS = frozenset(
     {"model_type", "architectures", "torch_dtype", "dtype", "quantization_config", "tie_word_embeddings"}
     | {
         "topk_method",
@@ -156,20 +156,20 @@ def model_from_config(config: Mapping[str, object], *, name: str, weights: str |
     """
     if not isinstance(config, Mapping):
         raise InputError(f"{name}: a config is a JSON object, not {shown(config)}.")
-    given = config.get(_OWN)
-    own: Mapping[str, object] = given if isinstance(given, Mapping) else {}
-    if weights is None and isinstance(own.get("weights"), str):
-        weights = str(own["weights"])
+    value = config.get(_SECTION)
+    previous: Mapping[str, object] = value if isinstance(value, Mapping) else {}
+    if weights is None and isinstance(previous.get("weights"), str):
+        weights = str(previous["weights"])
     top = Facts(config, name)
     text, decoder, omitted, notes = _parts(top)
     precision, precision_source = read_precision(top, text, decoder, weights)
-    source = str(own.get("source", name))
-    kept = _trimmed(config, keep=_KEPT)
-    ours: dict[str, object] = {"source": source, **({"weights": weights} if weights is not None else {})}
-    most_context, where = most_positions(own, text.data, source)
+    source = str(previous.get("source", name))
+    trimmed = _trimmed(config, keep=_KEPT_KEYS)
+    section: dict[str, object] = {"source": source, **({"weights": weights} if weights is not None else {})}
+    most_context, where = most_positions(previous, text.data, source)
     if most_context is not None:
-        ours |= {"most_context": most_context, "most_context_source": where}
-    kept[_OWN] = ours
+        section |= {"most_context": most_context, "most_context_source": where}
+    trimmed[_SECTION] = section
     return Model(
         name=name,
         hidden=decoder.hidden,
@@ -183,7 +183,7 @@ def model_from_config(config: Mapping[str, object], *, name: str, weights: str |
         precision_source=precision_source,
         source=source,
         omitted=omitted,
-        config=kept,
+        config=trimmed,
         weights_override=weights,
         notes=notes,
         most_context=most_context,
@@ -208,7 +208,7 @@ def load_object(path: Path) -> dict[str, object]:
     if not text.strip():
         raise InputError(f"{where} is empty.")
 
-    found = parse_json(text, where, infinite=True)  # real configs hold infinity as a limit
-    if not isinstance(found, dict):
-        raise InputError(f"{where} holds a JSON {type(found).__name__}; a config.json is an object.")
-    return found
+    content = parse_json(text, where, infinite=True)  # real configs hold infinity as a limit
+    if not isinstance(content, dict):
+        raise InputError(f"{where} holds a JSON {type(content).__name__}; a config.json is an object.")
+    return content

@@ -90,8 +90,8 @@ def llama4_chunks(f: Facts, layers: int) -> list[int | None]:
     elif f.has("no_rope_layers") and f.items("no_rope_layers"):
         chunked = f.layers_with("no_rope_layers", layers, 1, 0)
     else:
-        every = f.count("no_rope_layer_interval", default=4)
-        chunked = [(index + 1) % every != 0 for index in range(layers)]
+        interval = f.count("no_rope_layer_interval", default=4)
+        chunked = [(index + 1) % interval != 0 for index in range(layers)]
     chunk = f.count_or_none("attention_chunk_size")
     return [chunk if flag else None for flag in chunked]
 
@@ -167,8 +167,8 @@ def gemma4_attention(f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuer
     wide_heads = kv_heads
     if alike and f.has("num_global_key_value_heads"):
         wide_heads = f.count("num_global_key_value_heads")
-    for each in (kv_heads, wide_heads):
-        f.divides(each, heads, "the key and value heads must divide num_attention_heads")
+    for count in (kv_heads, wide_heads):
+        f.divides(count, heads, "the key and value heads must divide num_attention_heads")
     narrow, wide, window = f.count("head_dim"), f.count("global_head_dim"), f.count("sliding_window")
     if first_shared < layers and set(kinds[:first_shared]) != set(kinds):
         f.must_be(
@@ -197,10 +197,10 @@ def gemma4_ffn(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
     the projection from the token's embedding is counted there too.
     """
     inner, double = f.count("intermediate_size"), f.flag("use_double_wide_mlp", default=False)
-    own = f.whole("hidden_size_per_layer_input", default=0)
+    width = f.whole("hidden_size_per_layer_input", default=0)
     first_shared = layers - _gemma4_shared(f, layers)
     dense = [
-        feed_forward(hidden, inner * (2 if double and index >= first_shared else 1)) + 3 * hidden * own
+        feed_forward(hidden, inner * (2 if double and index >= first_shared else 1)) + 3 * hidden * width
         for index in range(layers)
     ]
     f.ignore("num_experts", "top_k_experts", "moe_intermediate_size", "expert_intermediate_size")
@@ -224,15 +224,15 @@ _GEMMA4_MOE = Routed(
 
 def gemma4_besides(f: Facts, hidden: int) -> tuple[int, int]:
     """Norms of experts and of a layer's own embedding, and one number that scales the layer's output."""
-    own = f.whole("hidden_size_per_layer_input", default=0)
+    width = f.whole("hidden_size_per_layer_input", default=0)
     experts = 3 * hidden if f.flag("enable_moe_block", default=False) else 0
-    return 1 + experts + (hidden if own else 0), own
+    return 1 + experts + (hidden if width else 0), width
 
 
 def gemma4_embedding(f: Facts, hidden: int) -> int:  # noqa: ARG001 - as every rule of an embedding
     """Weights of the embeddings that each layer has of its own."""
-    own = f.whole("hidden_size_per_layer_input", default=0)
-    return f.count("vocab_size_per_layer_input") * f.layers() * own if own else 0
+    width = f.whole("hidden_size_per_layer_input", default=0)
+    return f.count("vocab_size_per_layer_input") * f.layers() * width if width else 0
 
 
 # What single families leave over from other models, or write in their own way.
@@ -305,16 +305,16 @@ def step_names(f: Facts) -> None:
 
 def step_attention(f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuery]:
     """Full attention, and layers with a window whose heads are in ``attention_other_setting``; a gate a head."""
-    other = f.sub("attention_other_setting")
-    other.choice("attention_type", (SLIDING,))
+    setting = f.sub("attention_other_setting")
+    setting.choice("attention_type", (SLIDING,))
     full = replace(_STEP_FULL.one(f, hidden), head_gated=f.flag("use_head_wise_attn_gate", default=False))
-    heads, groups = other.count("num_attention_heads"), other.count("num_attention_groups")
-    other.divides(groups, heads, "num_attention_groups must divide num_attention_heads")
-    if other.count("head_dim") != full.head_dim:
-        other.must_be("head_dim", f"that of the other layers ({full.head_dim})")
+    heads, groups = setting.count("num_attention_heads"), setting.count("num_attention_groups")
+    setting.divides(groups, heads, "num_attention_groups must divide num_attention_heads")
+    if setting.count("head_dim") != full.head_dim:
+        setting.must_be("head_dim", f"that of the other layers ({full.head_dim})")
     narrow = replace(full, heads=heads, kv_heads=groups)
-    other.ignore("true_head_dim")
-    check_unread(other, "step3p5")
+    setting.ignore("true_head_dim")
+    check_unread(setting, "step3p5")
     return [
         full if window is None else replace(narrow, window=window) for window in windows_by_type(f, layers)
     ]
@@ -335,11 +335,11 @@ def laguna_attention(f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuer
     counts = f.items(key) if f.has(key) else [usual.heads] * layers
     if len(counts) != layers:
         f.must_be(key, f"a list with one entry for each of {layers} layers")
-    found = []
+    attentions = []
     for heads, window in zip(counts, windows_by_type(f, layers), strict=True):
         of_layer = Facts({**f.data, "num_attention_heads": heads}, f"{f.where}: {key}")
-        found.append(replace(_STEP_FULL.one(of_layer, hidden), head_gated=True, window=window))
-    return found
+        attentions.append(replace(_STEP_FULL.one(of_layer, hidden), head_gated=True, window=window))
+    return attentions
 
 
 def checked_minimax_m2(f: Facts) -> None:
@@ -360,6 +360,6 @@ def dots_windows(f: Facts, layers: int) -> list[int | None]:
 
 def ernie_sparse(f: Facts, layers: int) -> list[bool]:
     """Whether each layer of ERNIE has experts: from a first to a last layer, every n-th."""
-    first, every = f.whole("moe_layer_start_index"), f.count("moe_layer_interval")
-    last = f.whole("moe_layer_end_index", default=layers - 1)
-    return [first <= index <= last and (index + 1) % every == 0 for index in range(layers)]
+    start, interval = f.whole("moe_layer_start_index"), f.count("moe_layer_interval")
+    end = f.whole("moe_layer_end_index", default=layers - 1)
+    return [start <= index <= end and (index + 1) % interval == 0 for index in range(layers)]

@@ -9,10 +9,10 @@ from topology.base.errors import InputError
 from topology.base.reading import shown
 from topology.base.values import require_flag, require_list, require_text, require_whole, wrong
 
-MOST = 1 << 24
-"""The largest whole number of a config. No published model comes near this or :data:`MOST_OF`; a value beyond is a
+MAX_WHOLE = 1 << 24
+"""The largest whole number of a config. No published model comes near this or :data:`MAX_BY_KEY`; a value beyond is a
 slip, and would only exhaust time and memory."""
-MOST_OF: Final[Mapping[str, int]] = {
+MAX_BY_KEY: Final[Mapping[str, int]] = {
     "layers": 1_000,  # 126 in Llama 3.1 405B, which merges stack a few times
     "heads": 4_096,  # 256 in the Mamba layers of Nemotron 3 Ultra
     "experts": 4_096,  # 2,048 in Switch-C, 896 in Kimi K3
@@ -47,9 +47,9 @@ class Facts:
         """Mark ``keys`` as known and without effect on cost."""
         self.known.update(keys)
 
-    def must_be(self, key: str, what: str) -> NoReturn:
+    def must_be(self, key: str, expected: str) -> NoReturn:
         """Raise InputError: the value of ``key`` is not what it must be."""
-        raise wrong(self.data.get(key), f"{self.where}: {key}", what)
+        raise wrong(self.data.get(key), f"{self.where}: {key}", expected)
 
     def refuse(self, why: str) -> NoReturn:
         """Raise InputError naming the part of the architecture that is not modelled."""
@@ -71,11 +71,13 @@ class Facts:
     def one_of(self, *keys: str) -> str:
         """Return the first of ``keys`` that is there: they are names of one thing, so all must say the same."""
         self.ignore(*keys)
-        first, *others = [key for key in keys if self.has(key)] or keys[:1]
-        for other in others:
-            if self.data[other] != self.data[first]:
-                self.must_be(other, f"the same as {first} ({shown(self.data[first])}), which means the same")
-        return first
+        chosen, *synonyms = [key for key in keys if self.has(key)] or keys[:1]
+        for synonym in synonyms:
+            if self.data[synonym] != self.data[chosen]:
+                self.must_be(
+                    synonym, f"the same as {chosen} ({shown(self.data[chosen])}), which means the same"
+                )
+        return chosen
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Give keys that are there other names; where both are there, they must say the same."""
@@ -100,14 +102,14 @@ class Facts:
     def count(
         self, key: str, default: int | None = REQUIRED, *, least: int = 1, most: int | None = None
     ) -> int:
-        """Return a whole number from ``least`` to ``most`` (by default of :data:`MOST_OF`); 8.0 is one."""
+        """Return a whole number from ``least`` to ``most`` (by default of :data:`MAX_BY_KEY`); 8.0 is one."""
         if default is not None and not self.has(key):
             return default
         value = self.need(key)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if most is None:
-            most = next((bound for word, bound in MOST_OF.items() if key.endswith(word)), MOST)
+            most = next((bound for word, bound in MAX_BY_KEY.items() if key.endswith(word)), MAX_WHOLE)
         return require_whole(value, f"{self.where}: {key}", least, most)
 
     def whole(self, key: str, default: int | None = REQUIRED, *, most: int | None = None) -> int:
@@ -148,21 +150,21 @@ class Facts:
         if len(values) != layers:
             self.refuse(f"{key} has {len(values)} entries for {layers} layers; give one a layer.")
         for index, value in enumerate(values):
-            if not any(value == one and type(value) is type(one) for one in allowed):
-                names = ", ".join(str(one) for one in allowed)
+            if not any(value == entry and type(value) is type(entry) for entry in allowed):
+                names = ", ".join(str(entry) for entry in allowed)
                 self.refuse(f"{key}[{index}] is {shown(value)}, which is not modelled; known: {names}.")
         return values
 
-    def layers_with(self, key: str, layers: int, wanted: object, *others: object) -> list[bool]:
-        """Return whether each layer's entry under ``key`` is ``wanted``; it may also be one of ``others``."""
-        return [value == wanted for value in self.per_layer(key, layers, (*others, wanted))]
+    def layers_with(self, key: str, layers: int, entry: object, *alternatives: object) -> list[bool]:
+        """Return whether each layer's entry under ``key`` is ``entry``; it may also be one of ``alternatives``."""
+        return [value == entry for value in self.per_layer(key, layers, (*alternatives, entry))]
 
     def layers(self, key: str = "num_hidden_layers") -> int:
         """Return the number of layers."""
         return self.count(key)
 
-    def divides(self, part: int, whole: int, what: str) -> int:
-        """Return ``whole // part``; ``what`` says which two do not fit where there is a rest."""
-        if whole % part:
-            self.refuse(f"{what} ({whole:,} is not a multiple of {part:,}).")
-        return whole // part
+    def divides(self, part: int, total: int, problem: str) -> int:
+        """Return ``total // part``; ``problem`` says which two do not fit where there is a rest."""
+        if total % part:
+            self.refuse(f"{problem} ({total:,} is not a multiple of {part:,}).")
+        return total // part

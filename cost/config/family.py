@@ -50,8 +50,8 @@ class Count:
 
     def __call__(self, f: Facts) -> int:
         """Read the number."""
-        found = f.sub(self.section) if self.section else f
-        return found.count(found.one_of(*self.keys), self.default, least=self.least)
+        facts = f.sub(self.section) if self.section else f
+        return facts.count(facts.one_of(*self.keys), self.default, least=self.least)
 
 
 _EXPERTS = Count("num_local_experts", "num_experts")
@@ -60,17 +60,17 @@ _WIDTH = Count("moe_intermediate_size")
 _HIDDEN = Count("hidden_size")
 
 
-def value(f: Facts, given: _V | Callable[[Facts], _V]) -> _V:
+def value(f: Facts, setting: _V | Callable[[Facts], _V]) -> _V:
     """Return the value of a switch or a number of the table."""
-    return given(f) if callable(given) else given
+    return setting(f) if callable(setting) else setting
 
 
 # Windows: one entry a layer, None where a layer sees the whole context.
 
 
-def interval_kinds(layers: int, every: int) -> list[str]:
-    """Kinds of layers of which each ``every``-th sees the whole context and the others a window."""
-    return [FULL if (index + 1) % every == 0 else SLIDING for index in range(layers)]
+def interval_kinds(layers: int, interval: int) -> list[str]:
+    """Kinds of layers of which each ``interval``-th sees the whole context and the others a window."""
+    return [FULL if (index + 1) % interval == 0 else SLIDING for index in range(layers)]
 
 
 def windows_by_type(f: Facts, layers: int, default: Sequence[str] | None = None) -> list[int | None]:
@@ -85,9 +85,9 @@ def windows_by_type(f: Facts, layers: int, default: Sequence[str] | None = None)
     return [f.count("sliding_window") if kind == SLIDING else None for kind in kinds]
 
 
-def full_every(every: Number) -> WindowRule:
-    """Return the rule: windows by ``layer_types``; without it each ``every``-th layer sees everything."""
-    return lambda f, layers: windows_by_type(f, layers, interval_kinds(layers, value(f, every)))
+def full_every(interval: Number) -> WindowRule:
+    """Return the rule: windows by ``layer_types``; without it each ``interval``-th layer sees everything."""
+    return lambda f, layers: windows_by_type(f, layers, interval_kinds(layers, value(f, interval)))
 
 
 def one_window(f: Facts, layers: int) -> list[int | None]:
@@ -113,8 +113,8 @@ def switched_windows(f: Facts, layers: int) -> list[int | None]:
         return [None] * layers
     if f.has("layer_types"):
         return windows_by_type(f, layers)
-    first, window = f.whole("max_window_layers"), f.count("sliding_window")
-    return [window if index >= first else None for index in range(layers)]
+    start, window = f.whole("max_window_layers"), f.count("sliding_window")
+    return [window if index >= start else None for index in range(layers)]
 
 
 @dataclass(frozen=True)
@@ -149,8 +149,8 @@ class Grouped:
     def one(self, f: Facts, hidden: int) -> GroupedQuery:
         """Return the attention of a layer without window."""
         heads = f.count("num_attention_heads")
-        own = self.kv_heads_required or f.has("num_key_value_heads")
-        kv_heads = f.count("num_key_value_heads") if own else heads
+        has_kv_heads = self.kv_heads_required or f.has("num_key_value_heads")
+        kv_heads = f.count("num_key_value_heads") if has_kv_heads else heads
         f.divides(kv_heads, heads, "num_key_value_heads must divide num_attention_heads")
         if self.head_dim_required or f.has("head_dim"):
             head_dim = f.count("head_dim")
@@ -159,14 +159,16 @@ class Grouped:
                 heads, hidden, "num_attention_heads must divide hidden_size where head_dim is not given"
             )
         bias = value(f, self.bias)
-        other = (heads + 2 * kv_heads) * head_dim if bias else 0
-        other += hidden if (bias if self.out_bias is None else value(f, self.out_bias)) else 0
+        other_params = (heads + 2 * kv_heads) * head_dim if bias else 0
+        other_params += hidden if (bias if self.out_bias is None else value(f, self.out_bias)) else 0
         if self.qk_norm and value(f, self.normed):
             sizes = {"head": 2, "full": heads + kv_heads}
-            other += sizes[self.qk_norm] * head_dim
-        other += heads if self.sinks else 0
+            other_params += sizes[self.qk_norm] * head_dim
+        other_params += heads if self.sinks else 0
         gated = value(f, self.gate)
-        return GroupedQuery(hidden, heads, kv_heads, head_dim, head_dim, gated=gated, other_params=other)
+        return GroupedQuery(
+            hidden, heads, kv_heads, head_dim, head_dim, gated=gated, other_params=other_params
+        )
 
     def __call__(self, f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuery]:
         """Return each layer's attention."""
@@ -226,8 +228,8 @@ def after_first(f: Facts, layers: int, *, default_dense: int | None = None) -> l
                 "moe_layer_freq", f"0 in the first {dense} layers, which first_k_dense_replace says are dense"
             )
         return flags
-    every = f.count("moe_layer_freq", default=1)
-    return [index >= dense and index % every == 0 for index in range(layers)]
+    interval = f.count("moe_layer_freq", default=1)
+    return [index >= dense and index % interval == 0 for index in range(layers)]
 
 
 def from_start(f: Facts, layers: int) -> list[bool]:
@@ -436,15 +438,15 @@ class Family:
         if self.before is not None:
             self.before(f)
         for key, (only, must) in self.must.items():
-            found = f.flag(key, default=only) if isinstance(only, bool) else f.whole(key, default=only)
-            if found != only:
+            setting = f.flag(key, default=only) if isinstance(only, bool) else f.whole(key, default=only)
+            if setting != only:
                 f.must_be(key, must)
         hidden, count = self.hidden(f), f.layers(self.layers) * self.parts
         ffns = self.ffn(f, hidden, count)
         attentions = self.attention(f, hidden, count)
-        inside, after = (0, 0) if self.besides is None else self.besides(f, hidden)
+        layer_params, final_params = (0, 0) if self.besides is None else self.besides(f, hidden)
         width = value(f, self.norm_width) * hidden
-        norm_params = value(f, self.norms) * width + inside
+        norm_params = value(f, self.norms) * width + layer_params
         vocab = f.count("vocab_size")
         return Decoder(
             hidden=hidden,
@@ -454,7 +456,7 @@ class Family:
             ),
             embedding_params=vocab * hidden + (0 if self.embedding is None else self.embedding(f, hidden)),
             head_params=vocab * hidden + (vocab if value(f, self.head_bias) else 0),
-            final_norm_params=width + after,
+            final_norm_params=width + final_params,
             tied=f.flag("tie_word_embeddings", default=self.tied),
             omitted=draft_layers(f),
             parts=self.parts,

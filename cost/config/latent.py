@@ -112,14 +112,14 @@ def indexed_latent(f: Facts, hidden: int, layers: int, *, pool: int = 1) -> list
     pooling = pool * dim if pool > 1 else 0  # the weight of each place in a pool
     return [
         IndexedLatent(
-            **{**vars(base), "other_params": base.other_params + (2 * dim + pooling if own else 0)},
+            **{**vars(base), "other_params": base.other_params + (2 * dim + pooling if own_index else 0)},
             index_heads=f.count("index_n_heads"),
             index_dim=dim,
             top_k=f.count("index_topk"),
-            own_index=own,
+            own_index=own_index,
             pool=pool,
         )
-        for own in _own_index(f, layers)
+        for own_index in _own_index(f, layers)
     ]
 
 
@@ -135,8 +135,8 @@ def _own_index(f: Facts, layers: int) -> list[bool]:
         if len(letters) != layers or set(letters) - {"F", "S"}:
             f.must_be(listed, f"one F (full) or S (shared) for each of {layers} layers")
         return [letter == "F" for letter in letters]
-    every, skip = f.count("index_topk_freq", default=1), f.whole("index_skip_topk_offset", default=2)
-    return [max(index - skip + 1, 0) % every == 0 for index in range(layers)]
+    interval, skip = f.count("index_topk_freq", default=1), f.whole("index_skip_topk_offset", default=2)
+    return [max(index - skip + 1, 0) % interval == 0 for index in range(layers)]
 
 
 _CSA, _HCA = "compressed_sparse_attention", "heavily_compressed_attention"
@@ -161,10 +161,10 @@ def v4_experts(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
         f.ignore("num_hash_layers")
         hashed = f.layers_with("mlp_layer_types", layers, "hash_moe", "moe")
     else:
-        first = f.whole("num_hash_layers")
-        if first > layers:
+        hash_layers = f.whole("num_hash_layers")
+        if hash_layers > layers:
             f.must_be("num_hash_layers", f"at most the number of layers ({layers})")
-        hashed = [index < first for index in range(layers)]
+        hashed = [index < hash_layers for index in range(layers)]
     by_hash, by_router = (replace(DEEPSEEK_MOE, router_bias=bias).one(f, hidden) for bias in (False, True))
     return [by_hash if flag else by_router for flag in hashed]
 

@@ -17,13 +17,13 @@ LINEAR = "linear_attention"
 
 def gated_delta(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
     """Qwen's gated delta rule, by ``layer_types`` or with every ``full_attention_interval``-th layer full."""
-    every = None
+    interval = None
     if f.has("full_attention_interval") or not f.has("layer_types"):
-        every = f.count("full_attention_interval")
-    full = [every is not None and (index + 1) % every == 0 for index in range(layers)]
+        interval = f.count("full_attention_interval")
+    full = [interval is not None and (index + 1) % interval == 0 for index in range(layers)]
     if f.has("layer_types"):
         listed = f.layers_with("layer_types", layers, FULL, LINEAR)
-        if every is not None and full != listed:
+        if interval is not None and full != listed:
             f.must_be("full_attention_interval", "as layer_types has it, or absent")
         full = listed
     quadratic = _GATED_FULL.one(f, hidden)
@@ -86,11 +86,17 @@ def kimi_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
     if f.has("layer_types"):
         linear = f.layers_with("layer_types", layers, LINEAR, FULL)
     else:
-        first, full = section.items("kda_layers"), section.items("full_attn_layers")
-        numbers = [each for each in (*first, *full) if isinstance(each, int) and not isinstance(each, bool)]
-        if len(numbers) != len(first) + len(full) or sorted(numbers) != list(range(1, layers + 1)):
+        kda_layers, full_layers = section.items("kda_layers"), section.items("full_attn_layers")
+        numbers = [
+            number
+            for number in (*kda_layers, *full_layers)
+            if isinstance(number, int) and not isinstance(number, bool)
+        ]
+        if len(numbers) != len(kda_layers) + len(full_layers) or sorted(numbers) != list(
+            range(1, layers + 1)
+        ):
             section.must_be("full_attn_layers", f"the layers from 1 to {layers} that are not in kda_layers")
-        linear = [index + 1 in first for index in range(layers)]
+        linear = [index + 1 in kda_layers for index in range(layers)]
     return [delta if flag else wide for flag in linear]
 
 
@@ -107,8 +113,8 @@ def kimi_experts(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
 
 def kimi_residuals(f: Facts, hidden: int) -> tuple[int, int]:
     """Residuals over blocks of layers: a query and a norm before attention, feed-forward part and last norm."""
-    one = 2 * hidden if f.count_or_none("attn_res_block_size") else 0
-    return 2 * one, one
+    residual_params = 2 * hidden if f.count_or_none("attn_res_block_size") else 0
+    return 2 * residual_params, residual_params
 
 
 def glm5_next_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
@@ -164,10 +170,10 @@ def ling_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
         linear = Lightning(hidden, heads, dim, other_params=heads * dim + norms)
         full = latent(f, hidden) if f.has("kv_lora_rank") else _LING_FULL.one(f, hidden)
     if f.has("layer_types"):
-        last = f.layers_with("layer_types", layers, FULL, LINEAR)
+        full_layers = f.layers_with("layer_types", layers, FULL, LINEAR)
     else:
-        last = [(index + 1) % group == 0 for index in range(layers)]
-    return [full if flag else linear for flag in last]
+        full_layers = [(index + 1) % group == 0 for index in range(layers)]
+    return [full if flag else linear for flag in full_layers]
 
 
 def short_convolutions(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-MOST_CONTEXT = 1 << 30
+MAX_CONTEXT = 1 << 30
 """No published model states as many positions; more is a placeholder (``1e30``), not a limit."""
 
 _STATED = ("max_position_embeddings", "n_positions", "max_seq_len")
@@ -16,22 +16,22 @@ _STATE_THE_PRODUCT = frozenset({"", "default", "llama3", "longrope", "su", "prop
 
 
 def most_positions(
-    own: Mapping[str, object], config: Mapping[str, object], source: str
+    recorded: Mapping[str, object], config: Mapping[str, object], source: str
 ) -> tuple[int | None, str]:
     """Return the tokens of the longest sequence and where that was read; None and "" where nothing states it.
 
     Parameters
     ----------
-    own:
+    recorded:
         What was found before: ``most_context`` and ``most_context_source``.
     config:
         The language model's part of a ``config.json``.
     source:
         Where that is from.
     """
-    before = _whole(own.get("most_context"))
-    if before is not None:
-        return before, str(own.get("most_context_source", source))
+    known = _whole(recorded.get("most_context"))
+    if known is not None:
+        return known, str(recorded.get("most_context_source", source))
     key = next((key for key in _STATED if _whole(config.get(key)) is not None), None)
     stated = None if key is None else _whole(config[key])
     if key is None or stated is None:
@@ -57,11 +57,11 @@ def _scaled(stated: int, config: Mapping[str, object]) -> int:
         return stated
     start = _whole(scaling.get("original_max_position_embeddings")) if kind == "yarn" else stated
     product = (start or stated) * factor
-    return max(stated, int(product)) if product <= MOST_CONTEXT else stated
+    return max(stated, int(product)) if product <= MAX_CONTEXT else stated
 
 
 def _whole(value: object) -> int | None:
     """Return a number of tokens, None where the value is none that could be meant."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST_CONTEXT:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_CONTEXT:
         return None
     return int(value) if value == int(value) else None

@@ -107,14 +107,14 @@ def _attention_names(modules: frozenset[str]) -> dict[str, Module]:
 
 def modules_of(decoder: Decoder) -> dict[str, Counter[Module]]:
     """Return the modules of each matmul class with their weights; the names start at ``layers.N``."""
-    found: dict[str, Counter[Module]] = {name: Counter() for name in MATMUL_CLASSES}
+    classes: dict[str, Counter[Module]] = {name: Counter() for name in MATMUL_CLASSES}
     for index, layer in enumerate(decoder.layers):
         at, half = f"layers.{index // decoder.parts}.", index % decoder.parts
         attn = "self_attn" if decoder.parts == 1 else f"self_attn.{half}"
         weights = layer.attention.modules
         names = _attention_names(frozenset(weights))
         for key, count in weights.items():
-            found["attention"][tuple(at + name.replace("self_attn", attn) for name in names[key])] += count
+            classes["attention"][tuple(at + name.replace("self_attn", attn) for name in names[key])] += count
         if isinstance(layer.ffn, MoeFfn):
             parts = {
                 "experts": layer.ffn.experts * layer.ffn.expert_params,
@@ -127,15 +127,15 @@ def modules_of(decoder: Decoder) -> dict[str, Counter[Module]]:
             gate_up, down = (
                 tuple(at + name.replace("mlps.0", f"mlps.{half}") for name in names) for names in _FFN[part]
             )
-            found[part][gate_up] += count - count // matrices
-            found[part][down] += count // matrices
-    return {name: +modules for name, modules in found.items() if +modules}
+            classes[part][gate_up] += count - count // matrices
+            classes[part][down] += count // matrices
+    return {name: +modules for name, modules in classes.items() if +modules}
 
 
-_MOST_LOOKS = 1_000_000
+_MAX_MATCHES = 1_000_000
 """Patterns that do not begin with a layer, times modules: 270 for the 3,700 of 61 layers take two seconds."""
-_MOST_EXPRESSIONS = 64
-_LONGEST_EXPRESSION = 200
+_MAX_EXPRESSIONS = 64
+_MAX_EXPRESSION_LENGTH = 200
 _NESTED_REPEATS = re.compile(r"[*+}][^()]*\)[*+{]")
 """A repeated group with a repeat in it: Python's matcher may try every way to divide the text between the two."""
 _PREFIXES = ("model.", "backbone.", "language_model.model.", "model.language_model.", "")
@@ -151,9 +151,10 @@ def _parts(pattern: str) -> list[str]:
 
 
 def _expression(text: str) -> re.Pattern[str]:
-    if len(text) > _LONGEST_EXPRESSION:
+    if len(text) > _MAX_EXPRESSION_LENGTH:
         raise InputError(
-            f"quantization_config: {text[:60]!r}... has more than {_LONGEST_EXPRESSION} characters; name the modules."
+            f"quantization_config: {text[:60]!r}... has more than {_MAX_EXPRESSION_LENGTH} characters; "
+            "name the modules."
         )
     if _NESTED_REPEATS.search(text):
         raise InputError(
@@ -179,9 +180,9 @@ class Patterns:
 
     def __init__(self, patterns: Iterable[str]) -> None:
         patterns = list(dict.fromkeys(patterns))
-        if (count := sum(pattern.startswith("re:") for pattern in patterns)) > _MOST_EXPRESSIONS:
+        if (count := sum(pattern.startswith("re:") for pattern in patterns)) > _MAX_EXPRESSIONS:
             raise InputError(
-                f"quantization_config: {count:,} patterns with `re:`; at most {_MOST_EXPRESSIONS} are read."
+                f"quantization_config: {count:,} patterns with `re:`; at most {_MAX_EXPRESSIONS} are read."
             )
         self._literals: set[str] = set()
         self._globs: list[list[str]] = []
@@ -216,15 +217,17 @@ class Patterns:
             for end in range(start + 1, count + 1)
         ):
             return True
-        for wanted in self._globs:
-            starts = range(count - len(wanted) + 1)
-            if any(all(map(fnmatchcase, parts[start:], wanted)) for start in starts):
+        for pattern in self._globs:
+            starts = range(count - len(pattern) + 1)
+            if any(all(map(fnmatchcase, parts[start:], pattern)) for start in starts):
                 return True
         for start in range(count - 1):
-            for wanted in self._by_start.get((parts[start], parts[start + 1]), ()):
-                if len(wanted) <= count - start and all(map(fnmatchcase, parts[start:], wanted)):
+            for pattern in self._by_start.get((parts[start], parts[start + 1]), ()):
+                if len(pattern) <= count - start and all(map(fnmatchcase, parts[start:], pattern)):
                     return True
-        return any(one.match(prefix + name) for one in self._expressions for prefix in _PREFIXES)
+        return any(
+            expression.match(prefix + name) for expression in self._expressions for prefix in _PREFIXES
+        )
 
 
 # The precision of each class: from the quantiser's section, `torch_dtype`, or an override.
@@ -237,48 +240,50 @@ def _stored(top: Facts, text: Facts) -> tuple[str, str]:
     for facts in (text, top):
         key = facts.one_of("torch_dtype", "dtype")
         if facts.has(key):
-            found = format_called(facts.text(key).removeprefix("torch."), "torch_dtype")
-            return found or facts.must_be(key, f"one of {', '.join(formats_of('torch_dtype'))}"), key
+            name = format_called(facts.text(key).removeprefix("torch."), "torch_dtype")
+            return name or facts.must_be(key, f"one of {', '.join(formats_of('torch_dtype'))}"), key
     return "bf16", ""
 
 
 def _by_scheme(scheme: Scheme, decoder: Decoder, stored: str) -> dict[str, str]:
     """Return the precision of each matmul class, a mixture where its modules differ, and of the head."""
-    kept = Patterns(scheme.kept)
+    excluded = Patterns(scheme.kept)
     rules = [(rule.dtype, None if rule.targets is None else Patterns(rule.targets)) for rule in scheme.rules]
 
-    def stored_as(names: Module, *, taken: bool) -> str:
+    def stored_as(names: Module, *, quantised: bool) -> str:
         for name, targets in rules:
             if targets is None:
-                return name if taken and not kept.name_one_of(names) else stored
+                return name if quantised and not excluded.name_one_of(names) else stored
             if targets.name_one_of(names):
                 return name
         return stored
 
     modules_by_class = modules_of(decoder)
-    count = sum(map(len, (own for modules in modules_by_class.values() for own in modules)))
-    tried = kept.tried + sum(targets.tried for _, targets in rules if targets is not None)
-    if count * tried > _MOST_LOOKS:
+    count = sum(
+        map(len, (class_modules for modules in modules_by_class.values() for class_modules in modules))
+    )
+    tried = excluded.tried + sum(targets.tried for _, targets in rules if targets is not None)
+    if count * tried > _MAX_MATCHES:
         raise InputError(
             f"quantization_config: {tried:,} patterns with `*` or `re:` for {count:,} modules; together at most "
-            f"{_MOST_LOOKS:,} are tried."
+            f"{_MAX_MATCHES:,} are tried."
         )
-    found = {"head": stored_as(HEAD, taken=scheme.takes_head)}
+    precision = {"head": stored_as(HEAD, quantised=scheme.takes_head)}
     for name, modules in modules_by_class.items():
         weights: Counter[str] = Counter()
         for names, count in modules.items():
-            weights[stored_as(names, taken=name in scheme.classes)] += count
-        found[name] = mixture({one: count / weights.total() for one, count in weights.items()})
-    return found
+            weights[stored_as(names, quantised=name in scheme.classes)] += count
+        precision[name] = mixture({form: count / weights.total() for form, count in weights.items()})
+    return precision
 
 
 def _section(top: Facts, text: Facts) -> Facts | None:
     """Return the quantiser's section, in the outer or the inner config."""
     key = "quantization_config"
-    found = [facts.sub(key) for facts in (top, text) if facts.has(key) and facts.data[key]]
-    if found and found[0].data != found[-1].data:
+    sections = [facts.sub(key) for facts in (top, text) if facts.has(key) and facts.data[key]]
+    if sections and sections[0].data != sections[-1].data:
         text.must_be(key, "what the outer config says, or absent")
-    return found[0] if found else None
+    return sections[0] if sections else None
 
 
 def classes_given(weights: str | None) -> dict[str, str]:
@@ -291,17 +296,17 @@ def classes_given(weights: str | None) -> dict[str, str]:
     InputError
         If a format or a class is unknown, or is given twice.
     """
-    found: dict[str, str] = {}
+    forms: dict[str, str] = {}
     for text in [] if weights is None else weights.split(","):
         name, equals, form = (part.strip().lower() for part in text.rpartition("="))
         if equals and name not in MATMUL_CLASSES:
             hint = nearest(name, MATMUL_CLASSES)
             raise InputError(f"there is no class of weights {name!r}; {hint}", field="weights", value=weights)
-        if name in found:
+        if name in forms:
             raise InputError(f"duplicate {name or form}; leave one out.", field="weights", value=weights)
-        found[name] = dtype(form).name
-    of_all = found.pop("", None)
-    return ({} if of_all is None else dict.fromkeys(MATMUL_CLASSES, of_all)) | found
+        forms[name] = dtype(form).name
+    of_all = forms.pop("", None)
+    return ({} if of_all is None else dict.fromkeys(MATMUL_CLASSES, of_all)) | forms
 
 
 def read_precision(
@@ -318,10 +323,10 @@ def read_precision(
     """
     stored, stored_key = _stored(top, text)
     precision = dict.fromkeys(_CLASSES, stored)
-    given = classes_given(weights)
-    named = f"{called('weights')} {', '.join(dict.fromkeys(given.values()))}"
-    if len(given) == len(MATMUL_CLASSES):
-        return precision | given, named
+    overrides = classes_given(weights)
+    named = f"{called('weights')} {', '.join(dict.fromkeys(overrides.values()))}"
+    if len(overrides) == len(MATMUL_CLASSES):
+        return precision | overrides, named
     section = _section(top, text)
     explicit = False
     if section is not None:
@@ -339,4 +344,4 @@ def read_precision(
             precision["experts"] = format_called(key, "expert_dtype") or key
             source += f", expert_dtype {key}"
             break
-    return precision | given, f"{source}, {named}" if given else source
+    return precision | overrides, f"{source}, {named}" if overrides else source

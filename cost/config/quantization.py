@@ -56,14 +56,14 @@ def _block(f: Facts, key: str) -> str:
 
 def _fp8(f: Facts) -> Scheme:
     """DeepSeek's and transformers' FP8: 128 x 128 blocks, or one scale a tensor where no block is given."""
-    kept = _names(f, "modules_to_not_convert", "ignored_layers")
+    excluded = _names(f, "modules_to_not_convert", "ignored_layers")
     block = _block(f, "weight_block_size") if f.has("weight_block_size") else "-"
     dtype = format_called(block, "weight_block_size")
     if dtype is None:
         f.must_be("weight_block_size", "[128, 128] or [1, 32]")
     if f.has("quantized_layers") and f.data["quantized_layers"]:
-        return Scheme("fp8, some modules by modelopt", (*_by_module(f), Rule(dtype)), kept)
-    return Scheme("fp8", (Rule(dtype),), kept)
+        return Scheme("fp8, some modules by modelopt", (*_by_module(f), Rule(dtype)), excluded)
+    return Scheme("fp8", (Rule(dtype),), excluded)
 
 
 def _fbgemm(f: Facts) -> Scheme:
@@ -99,8 +99,8 @@ def _gptq(f: Facts) -> Scheme:
         )
     group = f.count("group_size", least=-1)
     dtype = _weight_only(f, _bits(f, "bits"), group, zero_points=True)
-    kept = _names(f, "modules_to_not_convert")
-    return Scheme("gptq", (Rule(dtype),), kept, takes_head=f.flag("lm_head", default=False))
+    excluded = _names(f, "modules_to_not_convert")
+    return Scheme("gptq", (Rule(dtype),), excluded, takes_head=f.flag("lm_head", default=False))
 
 
 def _awq(f: Facts) -> Scheme:
@@ -149,8 +149,8 @@ def _modelopt(f: Facts) -> Scheme:
     if inner.has("quantized_layers") and inner.data["quantized_layers"]:
         return Scheme("modelopt, module by module", _by_module(inner))
     algorithm = inner.text("quant_algo")
-    kept = _names(inner, "exclude_modules", "ignore")
-    return Scheme(f"modelopt {algorithm}", (Rule(_modelopt_dtype(inner)),), kept)
+    excluded = _names(inner, "exclude_modules", "ignore")
+    return Scheme(f"modelopt {algorithm}", (Rule(_modelopt_dtype(inner)),), excluded)
 
 
 def _modelopt_dtype(f: Facts) -> str:
@@ -193,16 +193,16 @@ def _quark(f: Facts) -> Scheme:
             f"{input_name('weights')} to say the precision yourself."
         )
     targets: dict[str, list[str]] = {}
-    kept = list(_names(f, "exclude"))
+    excluded = list(_names(f, "exclude"))
     if f.has("layer_quant_config"):
         layers = f.sub("layer_quant_config")
         for name in layers.names():
             dtype = _quark_dtype(layers.sub(name))
-            (kept if dtype is None else targets.setdefault(dtype, [])).append(name)
+            (excluded if dtype is None else targets.setdefault(dtype, [])).append(name)
     rules = [Rule(dtype, tuple(names)) for dtype, names in targets.items()]
-    if (every := _quark_dtype(f.sub("global_quant_config"))) is not None:
-        rules.append(Rule(every))
-    return Scheme("quark", tuple(rules), tuple(kept), takes_head=True)
+    if (default_dtype := _quark_dtype(f.sub("global_quant_config"))) is not None:
+        rules.append(Rule(default_dtype))
+    return Scheme("quark", tuple(rules), tuple(excluded), takes_head=True)
 
 
 _READERS: dict[str, Callable[[Facts], Scheme]] = {

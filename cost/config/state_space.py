@@ -11,7 +11,7 @@ from cost.model import Attention, DenseFfn, Ffn
 
 _MAMBA, _MOE, _MLP = "linear_attention", "moe", "mlp"
 _LETTERS = {"M": _MAMBA, "*": FULL, "E": _MOE, "-": _MLP}
-_OLD = {"mamba": _MAMBA, "attention": FULL}
+_OLD_NAMES = {"mamba": _MAMBA, "attention": FULL}
 _STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -25,7 +25,8 @@ def part_names(f: Facts) -> None:
         kinds = [_LETTERS.get(letter, letter) for letter in f.text("hybrid_override_pattern")]
     else:
         kinds = [
-            _OLD.get(kind, kind) if isinstance(kind, str) else kind for kind in f.items("layers_block_type")
+            _OLD_NAMES.get(kind, kind) if isinstance(kind, str) else kind
+            for kind in f.items("layers_block_type")
         ]
     f.data = {"num_hidden_layers": len(kinds), **f.data, "layers_block_type": kinds}
 

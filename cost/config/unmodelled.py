@@ -25,7 +25,7 @@ _STRUCTURE = re.compile(
     r"|topk|top_k|num_|n_|tower|projector|attn|attention|norm|embed|rate|alpha|interval|freq|mtp|draft|medusa|ple|dense|feed_forward|multi_query|mla|_cla|cla_|learned"
 )
 
-_LEAST_TWIN = 64  # a small number may be equal by chance
+_MIN_TWIN = 64  # a small number may be equal by chance
 
 
 @cache
@@ -50,11 +50,11 @@ def _inactive(value: object) -> bool:
 def _twin(facts: Facts, key: str) -> str | None:
     """Return a read key that ``key`` repeats: one name holds the other, and both the same large number."""
     value = facts.data[key]
-    if isinstance(value, bool) or not isinstance(value, int) or value < _LEAST_TWIN:
+    if isinstance(value, bool) or not isinstance(value, int) or value < _MIN_TWIN:
         return None
-    for other in sorted(facts.known):
-        if facts.data.get(other) == value and (other in key or key in other):
-            return other
+    for read_key in sorted(facts.known):
+        if facts.data.get(read_key) == value and (read_key in key or key in read_key):
+            return read_key
     return None
 
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from cost.experts.assignment import Assignment
 
-_UNITS = 1 << 30
+_FLOW_UNITS = 1 << 30
 """Whole units that a layer's load is cut into: the flow is one of integers below 2 ** 31."""
-_EQUAL = 1e-12
+_LEVEL_TOLERANCE = 1e-12
 
 
 def lp_shares(
@@ -44,12 +44,12 @@ def lp_level(
     assignment: Assignment, load: NDArray[np.float64], speed: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
     """Return the largest load over speed under the best split, ``[layers]``."""
-    if assignment.gpus <= _FEW_GPUS:
+    if assignment.gpus <= _MAX_SET_GPUS:
         return _level_by_sets(assignment, load, speed)
     return np.array([graph.best_level() for graph in _graphs(assignment, load, speed)])
 
 
-_FEW_GPUS = 8
+_MAX_SET_GPUS = 8
 """Up to so many the load that stays in each set of GPUs is summed: 256 sets cost less than a flow."""
 _SET_CELLS = 1 << 22
 
@@ -60,8 +60,8 @@ def _level_by_sets(
     """Return the maximum over sets of GPUs of the load that cannot leave them over their speed, ``[layers]``."""
     gpus, sets = assignment.gpus, 1 << assignment.gpus
     pace = np.zeros(sets)
-    for gpu, each in enumerate(np.ones(gpus) if speed is None else speed):
-        pace[1 << gpu : 2 << gpu] = pace[: 1 << gpu] + each
+    for gpu, rate in enumerate(np.ones(gpus) if speed is None else speed):
+        pace[1 << gpu : 2 << gpu] = pace[: 1 << gpu] + rate
     level = np.empty(assignment.layers)
     size = max(1, _SET_CELLS // sets)
     for start in range(0, assignment.layers, size):
@@ -98,14 +98,14 @@ class _Graph:
         speed: NDArray[np.float64],
     ) -> None:
         self.load, self.speed = load / load.max(), speed
-        self.scale, self.unit = float(load.max()), _UNITS / float(self.load.sum())
+        self.scale, self.unit = float(load.max()), _FLOW_UNITS / float(self.load.sum())
         self.supply = np.floor(self.load * self.unit).astype(np.int32)
         experts, gpus = load.size, speed.size
         pair = slot_expert.astype(np.int64) * gpus + slot_gpu
-        edges, first, self.edge_of_slot = np.unique(pair, return_index=True, return_inverse=True)
+        edges, first_slot, self.edge_of_slot = np.unique(pair, return_index=True, return_inverse=True)
         self.expert, self.gpu = edges // gpus, edges % gpus
         self.first = np.zeros(slot_expert.size, dtype=bool)
-        self.first[first] = True  # a second copy on the same GPU takes nothing
+        self.first[first_slot] = True  # a second copy on the same GPU takes nothing
         self.slot_expert = slot_expert
         self.nodes = experts + gpus + 2
         copies = np.bincount(self.expert, minlength=experts)
@@ -125,7 +125,7 @@ class _Graph:
             if gpus.size == 0:
                 break
             denser = float(self.load[experts].sum() / self.speed[gpus].sum())
-            if denser <= level * (1 + _EQUAL):
+            if denser <= level * (1 + _LEVEL_TOLERANCE):
                 break
             level = denser
         return level * self.scale
@@ -137,7 +137,7 @@ class _Graph:
 
         experts, sink = self.load.size, self.nodes - 1
         room = np.ceil(level * self.speed * self.unit)
-        data = np.concatenate((self.supply, self.supply[self.expert], np.minimum(room, _UNITS)))
+        data = np.concatenate((self.supply, self.supply[self.expert], np.minimum(room, _FLOW_UNITS)))
         network = csr_array(
             (data.astype(np.int32), self.indices, self.indptr), shape=(self.nodes, self.nodes)
         )
@@ -145,9 +145,9 @@ class _Graph:
         self.flow = result.flow
         if result.flow_value == self.supply.sum(dtype=np.int64):
             return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
-        left = network - result.flow
-        left.eliminate_zeros()
-        reached = breadth_first_order(left, 0, return_predecessors=False).astype(np.intp)
+        residual = network - result.flow
+        residual.eliminate_zeros()
+        reached = breadth_first_order(residual, 0, return_predecessors=False).astype(np.intp)
         return (
             reached[(reached > 0) & (reached <= experts)] - 1,
             reached[(reached > experts) & (reached < sink)] - 1 - experts,

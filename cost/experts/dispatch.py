@@ -86,8 +86,8 @@ def slot_shares(
     if split == "even":
         return np.take_along_axis(1.0 / np.maximum(assignment.copies, 1), _slot_experts(assignment), axis=1)
     if split == "source":
-        own, neighbours, _, drawn = _by_distance(assignment, nodes)
-        shares: Floats = (own + np.maximum(neighbours, 0) + drawn) / assignment.gpus
+        local, neighbours, _, drawn = _by_distance(assignment, nodes)
+        shares: Floats = (local + np.maximum(neighbours, 0) + drawn) / assignment.gpus
         return shares
     tp = rank_tp(split)
     if tp is not None:
@@ -116,9 +116,9 @@ def slot_choices(
     if split == "source":
         yield from _source_choices(assignment, nodes)
     elif tp is not None:
-        copies, wanted, number = _by_number(assignment, tp)
-        for many, slot in zip(copies, wanted, strict=True):
-            yield (number[:, None] % many == slot).astype(np.float64)
+        copies, number_of_slot, number = _by_number(assignment, tp)
+        for count, slot in zip(copies, number_of_slot, strict=True):
+            yield (number[:, None] % count == slot).astype(np.float64)
     else:
         yield from slot_shares(assignment, split, load=load, speed=speed)[:, None]
 
@@ -127,12 +127,12 @@ def _source_choices(assignment: Assignment, nodes: Ints | None) -> Iterator[Floa
     """Yield what each source rank uses: a rank far from every copy each of them with the chance of its turn."""
     gpus, slots = assignment.gpus, np.arange(assignment.slots)
     where = np.arange(gpus) if nodes is None else numbered(nodes)
-    for expert, own, neighbours, far, drawn in zip(
+    for expert, local, neighbours, far, drawn in zip(
         _slot_experts(assignment), *_by_distance(assignment, nodes), strict=True
     ):
-        # the slot that a rank prefers, by expert: its own, else the first on its node where another has one too
+        # the slot that a rank prefers, by expert: on its GPU, else the first on its node where another has one too
         target = np.full((gpus, assignment.experts), -1, dtype=np.int64)
-        near, held = np.flatnonzero(neighbours >= 0), np.flatnonzero(own)
+        near, held = np.flatnonzero(neighbours >= 0), np.flatnonzero(local)
         rank, slot = np.nonzero(where[:, None] == where[assignment.slot_gpu[near]])
         target[rank, expert[near[slot]]] = near[slot]
         target[assignment.slot_gpu[held], expert[held]] = held
@@ -147,11 +147,11 @@ def rank_shares(assignment: Assignment, tp: int = 1) -> Floats:
     them, and rank r uses copy ``r % copies``; in engines that run attention with tensor parallelism ``tp`` above 1,
     copy ``(r % tp + r // tp + expert) % copies``. Every GPU of the group is a source of equally many tokens.
     """
-    copies, wanted, number = _by_number(assignment, tp)
+    copies, number_of_slot, number = _by_number(assignment, tp)
     shares = np.empty(copies.shape)
-    for many in np.unique(copies).tolist():
-        users = np.bincount(number % many, minlength=many) / assignment.gpus
-        shares = np.where(copies == many, users[np.minimum(wanted, many - 1)], shares)
+    for count in np.unique(copies).tolist():
+        users = np.bincount(number % count, minlength=count) / assignment.gpus
+        shares = np.where(copies == count, users[np.minimum(number_of_slot, count - 1)], shares)
     return shares
 
 
@@ -191,36 +191,36 @@ def _by_distance(assignment: Assignment, nodes: Ints | None) -> Ints:
     copies = np.take_along_axis(assignment.copies, expert, axis=1)
     new_expert = _starts(expert)
     new_node = new_expert | _starts(slot_node[order])
-    own = (new_node | _starts(slot_gpu[order])).astype(np.int64)
+    local = (new_node | _starts(slot_gpu[order])).astype(np.int64)
     several = (
         _run_sums(new_expert, new_node.astype(np.int64)) > 1
     )  # a node that has all the copies prefers none
-    neighbours = node_gpus[slot_node[order]] - _run_sums(new_node, own)
+    neighbours = node_gpus[slot_node[order]] - _run_sums(new_node, local)
     neighbours = np.where(new_node & several, neighbours, -1)
-    far = gpus - _run_sums(new_expert, own + np.maximum(neighbours, 0))
+    far = gpus - _run_sums(new_expert, local + np.maximum(neighbours, 0))
     drawn = far // copies + (_turns(new_expert) < far % copies)
-    found = np.empty((4, *order.shape), dtype=np.int64)
-    np.put_along_axis(found, order[None], np.stack([own, neighbours, far, drawn]), axis=2)
-    return found
+    table = np.empty((4, *order.shape), dtype=np.int64)
+    np.put_along_axis(table, order[None], np.stack([local, neighbours, far, drawn]), axis=2)
+    return table
 
 
-def _turns(first: Flags) -> Ints:
-    """Count 0, 1, .. in each run; ``first`` is true where one begins."""
-    place = np.arange(first.shape[1])
-    return place - np.maximum.accumulate(np.where(first, place, 0), axis=1)
+def _turns(starts: Flags) -> Ints:
+    """Count 0, 1, .. in each run; ``starts`` is true where one begins."""
+    place = np.arange(starts.shape[1])
+    return place - np.maximum.accumulate(np.where(starts, place, 0), axis=1)
 
 
 def _starts(values: Ints) -> Flags:
-    first = np.ones(values.shape, dtype=bool)
-    first[:, 1:] = values[:, 1:] != values[:, :-1]
-    return first
+    starts = np.ones(values.shape, dtype=bool)
+    starts[:, 1:] = values[:, 1:] != values[:, :-1]
+    return starts
 
 
-def _run_sums(first: Flags, values: Ints) -> Ints:
-    """Sum over the run that each entry belongs to; ``first`` is true where one begins, as at the start of a row."""
-    flat, start = values.reshape(-1), np.flatnonzero(first.reshape(-1))
-    lengths = np.diff(np.append(start, flat.size))
-    return np.repeat(np.add.reduceat(flat, start), lengths).reshape(values.shape)
+def _run_sums(starts: Flags, values: Ints) -> Ints:
+    """Sum over the run that each entry belongs to; ``starts`` is true where one begins, as at the start of a row."""
+    flat, begin = values.reshape(-1), np.flatnonzero(starts.reshape(-1))
+    lengths = np.diff(np.append(begin, flat.size))
+    return np.repeat(np.add.reduceat(flat, begin), lengths).reshape(values.shape)
 
 
 def _slot_experts(assignment: Assignment) -> Ints:

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from cost.experts.traces.counts import Wanted, of_array
 from cost.experts.traces.open import open_counts
 from cost.experts.traces.routing import RoutingTrace
-from cost.experts.traces.windows import MOST_CELLS, MOST_WINDOWS, model_windows
+from cost.experts.traces.windows import MAX_CELLS, MAX_WINDOWS, model_windows
 from topology.base.errors import InputError, input_name
 from topology.base.shown import Shown
 
-EARLIER = 0.75
+EARLIER_SHARE = 0.75
 """Share of a trace's tokens, the first, that placements are made by to be compared on the others."""
-_FEWEST_CHOICES = (
+_MIN_CHOICES = (
     20  # of an expert, on average, among the tokens that judge: its load is then known to a quarter
 )
 
@@ -78,18 +78,18 @@ class ExpertLoads(Shown):
         """What a placement is scored on: the tokens held out, where there are some."""
         return self.held_out or self
 
-    def sampled(self, most: int) -> ExpertLoads:
-        """Return them with at most ``most`` tokens of each trace, evenly spaced, where a search has to be quick."""
-        routing = tuple(trace.sample(most) for trace in self.routing)
-        return replace(self, routing=routing, held_out=self.held_out and self.held_out.sampled(most))
+    def sampled(self, limit: int) -> ExpertLoads:
+        """Return them with at most ``limit`` tokens of each trace, evenly spaced, where a search has to be quick."""
+        routing = tuple(trace.sample(limit) for trace in self.routing)
+        return replace(self, routing=routing, held_out=self.held_out and self.held_out.sampled(limit))
 
-    def part(self, first: float, last: float) -> ExpertLoads:
-        """Return the tokens from ``first`` to ``last`` of each trace, as shares of its kept tokens in their order.
+    def part(self, start: float, end: float) -> ExpertLoads:
+        """Return the tokens from ``start`` to ``end`` of each trace, as shares of its kept tokens in their order.
 
         Loads that the traces imply become those of the part; others stay as they are.
         """
         routing = tuple(
-            trace.part(round(trace.kept * first), round(trace.kept * last)) for trace in self.routing
+            trace.part(round(trace.kept * start), round(trace.kept * end)) for trace in self.routing
         )
         counts = [trace.counts for trace in self.routing]
         if len(counts) != len(self.tokens) or not np.array_equal(self.tokens, np.stack(counts)):
@@ -98,23 +98,23 @@ class ExpertLoads(Shown):
         return replace(self, tokens=tokens, routing=routing)
 
     def divided(self) -> ExpertLoads:
-        """Return the first :data:`EARLIER` of the tokens of each trace, with the others held out.
+        """Return the first :data:`EARLIER_SHARE` of the tokens of each trace, with the others held out.
 
         Tokens are not drawn at random: what drifts is then judged on tokens that come later, as it will be in use.
         Where too few are left to judge by, the loads are returned without traces, and a note says so.
         """
         if not self.routing:
             return self
-        first, later = self.part(0, EARLIER), self.part(EARLIER, 1)
-        for trace, *parts in zip(self.routing, first.routing, later.routing, strict=True):
-            if min(int(part.counts.sum(axis=1).min()) for part in parts) < _FEWEST_CHOICES * trace.experts:
+        earlier, later = self.part(0, EARLIER_SHARE), self.part(EARLIER_SHARE, 1)
+        for trace, *parts in zip(self.routing, earlier.routing, later.routing, strict=True):
+            if min(int(part.counts.sum(axis=1).min()) for part in parts) < _MIN_CHOICES * trace.experts:
                 note = (
                     f"{trace.name}: {trace.kept:,} tokens are too few to evaluate placements on the last "
-                    f"{1 - EARLIER:.0%} ({_FEWEST_CHOICES} choices an expert are needed there in each layer); "
+                    f"{1 - EARLIER_SHARE:.0%} ({_MIN_CHOICES} choices an expert are needed there in each layer); "
                     "planned by the loads alone"
                 )
                 return replace(self, routing=(), notes=(*self.notes, note))
-        return replace(first, held_out=later)
+        return replace(earlier, held_out=later)
 
 
 def routed_loads(traces: Sequence[RoutingTrace], loads: ExpertLoads | None = None) -> ExpertLoads:
@@ -150,7 +150,7 @@ def routed_loads(traces: Sequence[RoutingTrace], loads: ExpertLoads | None = Non
 
 
 # Above this, all tokens of a layer go to one expert whatever the seed: nothing is left to place.
-MOST_SKEW = 10.0
+MAX_SKEW = 10.0
 _MEAN_TOKENS = 1000.0  # loads are counts on paper only: every result divides them by their mean
 
 _GENERATOR = re.compile(r"(lognormal|zipf|uniform)(?::(.*))?", re.DOTALL)
@@ -171,7 +171,7 @@ def synthetic_loads(text: str, *, layers: int, experts: int, seed: int, draw: in
     Raises
     ------
     InputError
-        If the parameter is missing, not a number, negative or above :data:`MOST_SKEW`, or the seed negative.
+        If the parameter is missing, not a number, negative or above :data:`MAX_SKEW`, or the seed negative.
     """
     match = _GENERATOR.fullmatch(text)
     if match is None:
@@ -198,19 +198,19 @@ def _skew(text: str, parameter: str | None) -> float:
         skew = float(parameter or "")
     except ValueError:
         skew = math.nan
-    if not 0 <= skew <= MOST_SKEW:  # false for nan as well
+    if not 0 <= skew <= MAX_SKEW:  # false for nan as well
         raise InputError(
-            f"{text}: {parameter!r} must be a number from 0 to {MOST_SKEW:g}; for example lognormal:0.63."
+            f"{text}: {parameter!r} must be a number from 0 to {MAX_SKEW:g}; for example lognormal:0.63."
         )
     return skew
 
 
 def read_loads(
     texts: Sequence[str | NDArray[Any]],
-    wanted: Wanted,
+    model: Wanted,
     *,
     seed: int,
-    windows: int = MOST_WINDOWS,
+    windows: int = MAX_WINDOWS,
     on_progress: Callable[[str, float], None] | None = None,
 ) -> ExpertLoads:
     """Read each of ``texts``, a recording or a generator, into one or more scenarios.
@@ -240,13 +240,13 @@ def read_loads(
         not negative, a row of a MoE layer is all zero, or an expert has more tokens than there are. The message names
         file, place and value.
     """
-    if not wanted.moe_layers:
+    if not model.moe_layers:
         raise InputError(
             f"the model has no MoE layers, so expert loads do not apply: leave {input_name('loads')} out."
         )
     if not texts:
         raise InputError("no expert loads given; name a file or a generator such as lognormal:0.63.")
-    layers = len(wanted.moe_layers)
+    layers = len(model.moe_layers)
     tokens: list[NDArray[np.float64]] = []
     names: list[str] = []
     notes: list[str] = []
@@ -254,23 +254,23 @@ def read_loads(
     for draw, text in enumerate(texts):
         if isinstance(text, str) and is_generator(text):
             synthetic = True
-            drawn = synthetic_loads(text, layers=layers, experts=wanted.experts, seed=seed, draw=draw)
+            drawn = synthetic_loads(text, layers=layers, experts=model.experts, seed=seed, draw=draw)
             tokens.append(drawn[None])
-            repeated = any(isinstance(other, str) and other == text for other in texts[:draw])
+            repeated = any(isinstance(previous, str) and previous == text for previous in texts[:draw])
             names.append(f"{text} (synthetic, seed {seed}{f', draw {draw + 1}' if repeated else ''})")
         else:
             if isinstance(text, str):
-                recording, stem = open_counts(text, wanted), Path(text).name
+                recording, stem = open_counts(text, model), Path(text).name
             else:
                 stem = "loads" if len(texts) == 1 else f"loads {draw + 1}"
-                recording = of_array(stem, "an array", text, wanted)
-            found = model_windows(recording, wanted, windows, on_progress)
-            tokens.append(found.tokens)
-            names += [stem] if len(found.tokens) == 1 else [f"{stem}#{name}" for name in found.names]
-            notes += [f"{stem}: {note}" for note in (*recording.notes, *found.notes)]
-        if (numbers := len(names) * layers * wanted.experts) > MOST_CELLS:
+                recording = of_array(stem, "an array", text, model)
+            loads = model_windows(recording, model, windows, on_progress)
+            tokens.append(loads.tokens)
+            names += [stem] if len(loads.tokens) == 1 else [f"{stem}#{name}" for name in loads.names]
+            notes += [f"{stem}: {note}" for note in (*recording.notes, *loads.notes)]
+        if (numbers := len(names) * layers * model.experts) > MAX_CELLS:
             raise InputError(
-                f"loads: {len(names):,} scenarios x {layers:,} MoE layers x {wanted.experts:,} experts are "
-                f"{numbers:,} numbers; at most {MOST_CELLS:,} are supported."
+                f"loads: {len(names):,} scenarios x {layers:,} MoE layers x {model.experts:,} experts are "
+                f"{numbers:,} numbers; at most {MAX_CELLS:,} are supported."
             )
     return ExpertLoads(np.concatenate(tokens), tuple(names), synthetic, tuple(notes))

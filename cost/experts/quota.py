@@ -25,9 +25,9 @@ TOLERANCE = 0.0025
 """Above the mean load a level is good enough (``ULTRA_EP_QUOTA_ORACLE_EPS``, by default .01). On loads left out,
 32 GPUs of 8 + 1 slots, 0 balances to .9924 with 2.4 copies on the busiest GPU, .0025 to .9919 with 2.2, .01 to .9876
 with 1.8; with 9 + 1 slots these are 7.5, 2.1 and .6 copies."""
-_SWEEPS, _STILL = 60, 1e-9
+_SWEEPS, _SETTLED_CHANGE = 60, 1e-9
 """Most rounds in which each expert's tokens are split anew, and the change over mean load at which they end."""
-_CELLS = 1 << 25
+_MAX_CELLS = 1 << 25
 """Numbers ``[layers, experts, GPUs]`` held at once."""
 
 
@@ -75,7 +75,7 @@ def fill_quota(
     """
     pace = np.ones(assignment.gpus) if speed is None else speed
     where = np.zeros(assignment.gpus, dtype=np.int64) if place is None else numbered(place)
-    size = max(1, _CELLS // (assignment.experts * assignment.gpus))
+    size = max(1, _MAX_CELLS // (assignment.experts * assignment.gpus))
     parts = [
         _Batches(assignment, slice(start, start + size), load, pace, where)
         for start in range(0, assignment.layers, size)
@@ -89,14 +89,14 @@ def fill_quota(
     holds = assignment.slots_per_gpu > 0
     slot_gpu = np.concatenate((assignment.slot_gpu, np.repeat(np.flatnonzero(holds), quota)))
     order = np.argsort(slot_gpu, kind="stable")
-    first = np.searchsorted(assignment.slot_gpu, np.flatnonzero(holds))
-    own = np.repeat(assignment.slot_expert[:, first], quota, axis=1)
-    copied = expert[:, holds].reshape(own.shape)
-    slot_expert = np.concatenate((assignment.slot_expert, np.where(copied < 0, own, copied)), axis=1)
-    slot_load = np.concatenate((fixed, amount[:, holds].reshape(own.shape)), axis=1)
+    first_slot = np.searchsorted(assignment.slot_gpu, np.flatnonzero(holds))
+    resident = np.repeat(assignment.slot_expert[:, first_slot], quota, axis=1)
+    copied = expert[:, holds].reshape(resident.shape)
+    slot_expert = np.concatenate((assignment.slot_expert, np.where(copied < 0, resident, copied)), axis=1)
+    slot_load = np.concatenate((fixed, amount[:, holds].reshape(resident.shape)), axis=1)
     of_slot = np.take_along_axis(load, slot_expert, axis=1)
     even = 1.0 / np.take_along_axis(assignment.copies, assignment.slot_expert.astype(np.int64), axis=1)
-    unused = np.concatenate((even, np.zeros(own.shape)), axis=1)
+    unused = np.concatenate((even, np.zeros(resident.shape)), axis=1)
     shares = np.where(of_slot > 0, slot_load / np.where(of_slot > 0, of_slot, 1.0), unused)
     filled = Assignment(
         slot_expert[:, order].astype(np.int32),
@@ -139,8 +139,8 @@ class _Batches:
         self.held = np.zeros((self.row.size, self.experts, pace.size), dtype=bool)
         self.held[self.row[:, None], self.slot_expert, self.slot_gpu] = True
         self.holders = np.zeros((self.row.size, self.experts, int(place.max()) + 1), dtype=np.int64)
-        for gpu, here in enumerate(place.tolist()):
-            self.holders[:, :, here] += self.held[:, :, gpu]
+        for gpu, domain in enumerate(place.tolist()):
+            self.holders[:, :, domain] += self.held[:, :, gpu]
         self.slot_load = self._split(load[layers])
         self.holds = assignment.slots_per_gpu > 0
 
@@ -148,33 +148,33 @@ class _Batches:
         """Fill the slots, at a level as low as one, two, .. of them on each GPU allow."""
         shape = self.row.size, self.pace.size, quota
         self.expert, self.amount = np.full(shape, -1), np.zeros(shape)
-        before = self.slot_load
-        busy = sum_by_gpu(before, self.slot_gpu, self.pace.size)
+        start_load = self.slot_load
+        busy = sum_by_gpu(start_load, self.slot_gpu, self.pace.size)
         least = busy.sum(axis=1) / self.pace[self.holds].sum() * (1 + TOLERANCE)
         level = (busy / self.pace).max(axis=1)
-        for most in range(1, quota + 1):
+        for slots in range(1, quota + 1):
             low = np.minimum(least, level)
             for _ in range(_HALVINGS):
                 tried = (low + level) / 2
-                done, slot_load, expert, amount = self._hand_off(before, busy, tried, most)
+                done, slot_load, expert, amount = self._hand_off(start_load, busy, tried, slots)
                 level, low = np.where(done, tried, level), np.where(done, low, tried)
                 self.slot_load = np.where(done[:, None], slot_load, self.slot_load)
                 self.expert[done], self.amount[done] = -1, 0.0
-                self.expert[done, :, :most], self.amount[done, :, :most] = expert[done], amount[done]
+                self.expert[done, :, :slots], self.amount[done, :, :slots] = expert[done], amount[done]
         self.busiest = self._busiest()
 
     def _hand_off(
-        self, slot_load: Floats, busy: Floats, level: Floats, most: int
+        self, slot_load: Floats, busy: Floats, level: Floats, slots: int
     ) -> tuple[NDArray[np.bool_], Floats, Ints, Floats]:
-        """Hand off what is above ``level`` ``[layers]`` to ``most`` slots a GPU.
+        """Hand off what is above ``level`` ``[layers]`` to ``slots`` a GPU.
 
         In turn the GPU that is most above it hands off its hottest expert to the GPU that has most room. Returned are
         whether all could be, the load that fixed slots keep, and what the others copy and take.
         """
         slot_load, room = slot_load.copy(), level[:, None] * self.pace - busy
         offered = np.where(room[:, self.slot_gpu] < 0, slot_load, 0.0)
-        open_slots = np.where(self.holds, most, 0) + np.zeros_like(room, dtype=np.int64)
-        expert, amount = np.full((*room.shape, most), -1), np.zeros((*room.shape, most))
+        open_slots = np.where(self.holds, slots, 0) + np.zeros_like(room, dtype=np.int64)
+        expert, amount = np.full((*room.shape, slots), -1), np.zeros((*room.shape, slots))
         barred, enough = self.held.copy(), 1e-12 * level
         barred |= self.holders[:, :, self.place] == 0
         done = np.zeros(level.size, dtype=bool)
@@ -190,21 +190,21 @@ class _Batches:
             copied = self.slot_expert[live, slot]
             free = np.where((open_slots[live] > 0) & ~barred[live, copied], room[live], 0.0)
             target = np.argmax(free, axis=1)
-            wanted = np.minimum(excess, offered[live, slot])
-            given = np.minimum(wanted, free[np.arange(live.size), target])
-            none = given <= enough[live]
+            demand = np.minimum(excess, offered[live, slot])
+            moved = np.minimum(demand, free[np.arange(live.size), target])
+            none = moved <= enough[live]
             offered[live[none], slot[none]] = 0.0
-            row, target, slot, given, copied = (
-                values[~none] for values in (live, target, slot, given, copied)
+            row, target, slot, moved, copied = (
+                values[~none] for values in (live, target, slot, moved, copied)
             )
-            at = most - open_slots[row, target]
-            expert[row, target, at], amount[row, target, at] = copied, given
+            at = slots - open_slots[row, target]
+            expert[row, target, at], amount[row, target, at] = copied, moved
             open_slots[row, target] -= 1
             barred[row, copied, target] = True
-            room[row, target] -= given
-            room[row, source[~none]] += given
-            slot_load[row, slot] -= given
-            offered[row, slot] -= given
+            room[row, target] -= moved
+            room[row, source[~none]] += moved
+            slot_load[row, slot] -= moved
+            offered[row, slot] -= moved
         return done, slot_load, expert, amount
 
     def _busiest(self) -> Floats:
@@ -227,45 +227,50 @@ class _Batches:
         key = self.slot_expert * gpus + self.slot_gpu
         order = np.argsort(key, axis=1, kind="stable")
         ranked = np.take_along_axis(key, order, axis=1)
-        again = np.zeros(key.shape, dtype=bool)  # a second copy on a GPU takes nothing
-        again[:, 1:] = ranked[:, 1:] == ranked[:, :-1]
-        share = np.where(again, 0.0, np.take_along_axis(load / np.maximum(copies, 1), ranked // gpus, axis=1))
+        repeated = np.zeros(key.shape, dtype=bool)  # a second copy on a GPU takes nothing
+        repeated[:, 1:] = ranked[:, 1:] == ranked[:, :-1]
+        share = np.where(
+            repeated, 0.0, np.take_along_axis(load / np.maximum(copies, 1), ranked // gpus, axis=1)
+        )
         slot_load = np.empty_like(share)
         np.put_along_axis(slot_load, order, share, axis=1)
-        order = np.take_along_axis(order, np.argsort(again, axis=1, kind="stable"), axis=1)
+        order = np.take_along_axis(order, np.argsort(repeated, axis=1, kind="stable"), axis=1)
         busy = sum_by_gpu(slot_load, self.slot_gpu, gpus)
         turns = [*self._turns(copies, order)]
         for _ in range(_SWEEPS if turns else 0):
             change = 0.0
             for row, slot in turns:
-                gpu, had = self.slot_gpu[slot], slot_load[row, slot]
-                moved = _level_off(busy[row, gpu] - had, self.pace[gpu], had.sum(axis=1)) - had
+                gpu, load_before = self.slot_gpu[slot], slot_load[row, slot]
+                moved = (
+                    _level_off(busy[row, gpu] - load_before, self.pace[gpu], load_before.sum(axis=1))
+                    - load_before
+                )
                 busy[row, gpu] += moved
                 slot_load[row, slot] += moved
                 change = max(change, float(np.abs(moved).max()))
-            if change <= _STILL * float(busy.mean()):
+            if change <= _SETTLED_CHANGE * float(busy.mean()):
                 break
         return slot_load
 
     def _turns(self, copies: Ints, order: Ints) -> Iterator[tuple[Ints, Ints]]:
         """Yield rows and the slots of an expert with several copies in each, those with most first."""
-        first = np.cumsum(copies, axis=1) - copies
+        first_slot = np.cumsum(copies, axis=1) - copies
         by_copies = np.argsort(-copies, axis=1, kind="stable")
         for turn in range(int((copies > 1).sum(axis=1).max(initial=0))):
             expert = by_copies[:, turn]
-            many = copies[self.row, expert]
-            for count in np.unique(many[many > 1]).tolist():
-                row = self.row[many == count][:, None]
-                yield row, order[row, first[row, expert[row]] + np.arange(count)]
+            copies_of = copies[self.row, expert]
+            for count in np.unique(copies_of[copies_of > 1]).tolist():
+                row = self.row[copies_of == count][:, None]
+                yield row, order[row, first_slot[row, expert[row]] + np.arange(count)]
 
 
-def _level_off(others: Floats, pace: Floats, load: Floats) -> Floats:
-    """Return what GPUs that are busy with ``others`` take of ``load`` ``[rows]`` to be level, ``[rows, copies]``."""
-    start = others / pace
+def _level_off(base_load: Floats, pace: Floats, load: Floats) -> Floats:
+    """Return what GPUs with ``base_load`` take of ``load`` ``[rows]`` to be level, ``[rows, copies]``."""
+    start = base_load / pace
     order = np.argsort(start, axis=1, kind="stable")
     begin, speed = np.take_along_axis(start, order, axis=1), np.take_along_axis(pace, order, axis=1)
     level = (load[:, None] + np.cumsum(speed * begin, axis=1)) / np.cumsum(speed, axis=1)
-    after = np.concatenate((begin[:, 1:], np.full((len(begin), 1), np.inf)), axis=1)
-    reached = np.take_along_axis(level, np.argmax(level <= after, axis=1)[:, None], axis=1)
-    taken: Floats = np.maximum(0.0, reached - start) * pace
-    return taken
+    next_start = np.concatenate((begin[:, 1:], np.full((len(begin), 1), np.inf)), axis=1)
+    reached = np.take_along_axis(level, np.argmax(level <= next_start, axis=1)[:, None], axis=1)
+    load_share: Floats = np.maximum(0.0, reached - start) * pace
+    return load_share

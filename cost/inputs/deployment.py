@@ -118,8 +118,8 @@ class Deployment(Shown):
 
     def once(self, make: Callable[[], _Answer], *key: object) -> _Answer:
         """Return the cached result of ``make`` for ``key``, shared by all batches of this deployment."""
-        asked = self.engine, self.mem_util, self.max_seqs
-        at = self.workload.with_batch(0), self.efficiency, asked, self.correction, self.any_shape
+        engine = self.engine, self.mem_util, self.max_seqs
+        at = self.workload.with_batch(0), self.efficiency, engine, self.correction, self.any_shape
         return self.shared.once(make, *key, *at)
 
     def for_want_of_deployable(self) -> Deployment:
@@ -151,8 +151,8 @@ class Deployment(Shown):
 
     def kernels_reach(self) -> Efficiency:
         """Kernel efficiencies on the cluster's first GPU, for reports."""
-        first = self.cluster.spec.domains[self.cluster.gpus[0].domain].gpu
-        return self.efficiency or calibrated(first, self.engine)
+        gpu = self.cluster.spec.domains[self.cluster.gpus[0].domain].gpu
+        return self.efficiency or calibrated(gpu, self.engine)
 
     def machine(self, stage: StageSpec) -> Machine:
         """Machine of ``stage``: its rates, the efficiencies of its slowest chip, and its all-to-all kernels."""
@@ -186,10 +186,10 @@ class Deployment(Shown):
 
     def budgets(self, stage: StageSpec, ranks: Ranks) -> dict[int, Budget]:
         """Return how the engine divides a GPU of each domain of ``stage``."""
-        kind, there = self.cluster.domain_kind, self.domain_set(stage)
-        chips = {kind[at]: self.cluster.spec.domains[at].gpu for at in there}
+        kind, domains = self.cluster.domain_kind, self.domain_set(stage)
+        chips = {kind[at]: self.cluster.spec.domains[at].gpu for at in domains}
         of_kind = {number: self.budget_on(gpu, ranks) for number, gpu in chips.items()}
-        return {at: of_kind[kind[at]] for at in there}
+        return {at: of_kind[kind[at]] for at in domains}
 
     def budget(self, stage: StageSpec, ranks: Ranks) -> Budget:
         """Return the least of :meth:`budgets`."""
@@ -197,15 +197,15 @@ class Deployment(Shown):
 
     def budget_on(self, gpu: GpuSpec, ranks: Ranks) -> Budget:
         """Return how the engine divides a GPU."""
-        drafts, asked = self.workload.draft_tokens > 0, (self.engine, self.max_seqs, self.mem_util)
+        drafts, limits = self.workload.draft_tokens > 0, (self.engine, self.max_seqs, self.mem_util)
 
         def find() -> Budget:
-            engine, sequences, part = asked
+            engine, sequences, part = limits
             return budget_of(
                 gpu, self.model, engine, ranks, drafts=drafts, sequences=sequences, utilisation=part
             )
 
-        return self.shared.once(find, "budget", gpu.name, gpu.hbm_bytes, ranks, drafts, asked)
+        return self.shared.once(find, "budget", gpu.name, gpu.hbm_bytes, ranks, drafts, limits)
 
     @property
     def scheduler(self) -> Scheduler:
@@ -250,6 +250,6 @@ class Deployment(Shown):
         """GPUs of ``stage`` in the scale-up domain that holds fewest of them."""
         return self.context(stage).smallest_part
 
-    def numbered(self, what: Literal["gpu", "node", "rack"]) -> NDArray[np.int64]:
+    def numbered(self, kind: Literal["gpu", "node", "rack"]) -> NDArray[np.int64]:
         """Number of the GPU, node or rack of each GPU of the cluster, in order of appearance, ``[gpus]``."""
-        return self.shared.numbers[what]
+        return self.shared.numbers[kind]

@@ -23,7 +23,7 @@ from topology.scale_out import leaves_and_pods
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
-_ALL = 0.995  # of a rate, from which on nothing is lost in two digits
+_FULL_RATE = 0.995  # of a rate, from which on nothing is lost in two digits
 
 
 @dataclass(frozen=True)
@@ -88,15 +88,17 @@ def _places(cluster: Cluster, faulty: FaultyLinks) -> tuple[Bools, Ints, tuple[I
     """
     gpus, spec = cluster.gpus, cluster.spec
     domain = np.array([gpu.domain for gpu in gpus])
-    missing = np.array([one.gpus for one in spec.domains]) != np.bincount(domain, minlength=len(spec.domains))
-    own = missing[domain] | np.array(
+    missing = np.array([domain_spec.gpus for domain_spec in spec.domains]) != np.bincount(
+        domain, minlength=len(spec.domains)
+    )
+    unlike = missing[domain] | np.array(
         [gpu.domain in faulty.domains or gpu.node in faulty.nodes for gpu in gpus]
     )
     kind = np.array(cluster.domain_kind)[domain]
     rows = [*leaves_and_pods(spec, gpus), [gpu.rail for gpu in gpus], kind]
     place = np.unique(np.array(rows), axis=1, return_inverse=True)[1].reshape(-1)
     host = np.unique([gpu.node for gpu in gpus], return_inverse=True)[1].reshape(-1)
-    return own, np.where(own, -1 - np.arange(len(gpus)), place), (domain, host)
+    return unlike, np.where(unlike, -1 - np.arange(len(gpus)), place), (domain, host)
 
 
 class FaultyFabric:
@@ -131,31 +133,33 @@ class FaultyFabric:
 
     def _fastest(self, traffic: Traffic) -> tuple[tuple[str, ...], Router, float]:
         """Return what is out of service, the routes, and the seconds of their busiest link between domains."""
-        found: tuple[tuple[str, ...], Router, float] = (
+        fastest: tuple[tuple[str, ...], Router, float] = (
             (),
             self._faulty,
             busiest_s(self._faulty.loads(traffic)),
         )
         for names, router in self._drained:
             seconds = busiest_s(router.loads(traffic))
-            if seconds < found[2]:
-                found = names, router, seconds
-        return found
+            if seconds < fastest[2]:
+                fastest = names, router, seconds
+        return fastest
 
     @property
     def note(self) -> str:
         """Remaining all-to-all rates with faults, and the GPUs that forward for others."""
         pattern = pattern_traffic("all-to-all", len(self._cluster.gpus), 1.0)
         try:
-            left = 1 / self.longer(pattern)
+            share = 1 / self.longer(pattern)
         except InfeasibleError as error:
             return str(error)
-        rate = f"reaches {left:.2g} of the full rate" if left < _ALL else "still reaches the full rate"
-        said = f"links between domains are broken or slow; an all-to-all of all GPUs {rate}"
+        rate = (
+            f"reaches {share:.2g} of the full rate" if share < _FULL_RATE else "still reaches the full rate"
+        )
+        text = f"links between domains are broken or slow; an all-to-all of all GPUs {rate}"
         names, router, _ = self._fastest(pattern)
         if names:
-            said += f", with slow links disabled ({named(names)}), which is faster than using them"
-        return " ".join([*router.loads(pattern).notes, said])
+            text += f", with slow links disabled ({named(names)}), which is faster than using them"
+        return " ".join([*router.loads(pattern).notes, text])
 
     def alltoall(self, gpus: Sequence[int]) -> float:
         """Return the part of its rate, at most 1, that an all-to-all of equal parts among ``gpus`` has left.
@@ -175,11 +179,11 @@ class FaultyFabric:
         InfeasibleError
             If one cannot reach its counterpart.
         """
-        most = max(len(senders), len(receivers))
-        each = np.arange(most)
-        here, there = (np.asarray(side)[each * len(side) // most] for side in (senders, receivers))
-        pairs = Pairs(here, there, np.ones(most))
-        return self._left(Traffic("hand-over", len(self._cluster.gpus), pairs=pairs), here, there)
+        count = max(len(senders), len(receivers))
+        index = np.arange(count)
+        sending, receiving = (np.asarray(side)[index * len(side) // count] for side in (senders, receivers))
+        pairs = Pairs(sending, receiving, np.ones(count))
+        return self._left(Traffic("hand-over", len(self._cluster.gpus), pairs=pairs), sending, receiving)
 
     def _left(self, traffic: Traffic, *ends: Ints) -> float:
         """Return the part left to ``traffic``, from what is known where GPUs in the same places are its ``ends``."""
@@ -200,12 +204,12 @@ class FaultyFabric:
         InfeasibleError
             If a GPU cannot reach another that it sends to.
         """
-        whole = busiest_s(self._whole.loads(traffic))
+        intact_s = busiest_s(self._whole.loads(traffic))
         try:
-            faulty = self._fastest(traffic)[2]
+            faulty_s = self._fastest(traffic)[2]
         except InputError as error:
             raise InfeasibleError(f"{self._cluster.name}: {error} The faults disconnect it.") from None
-        return max(1.0, faulty / whole) if whole > 0 else 1.0
+        return max(1.0, faulty_s / intact_s) if intact_s > 0 else 1.0
 
 
 def busiest_s(loads: LinkLoads) -> float:

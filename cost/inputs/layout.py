@@ -39,11 +39,11 @@ class Joint(IntEnum):
     FAR = 3
 
 
-def joint(one: Place, other: Place) -> Joint:
+def joint(left: Place, right: Place) -> Joint:
     """Return the nearest that two groups have in common."""
-    for what, a, b in zip(Joint, one, other, strict=False):
+    for level, a, b in zip(Joint, left, right, strict=False):
         if a is not None and a == b:
-            return what
+            return level
     return Joint.FAR
 
 
@@ -157,8 +157,8 @@ class Layout:
         """GPUs that hold a part of some replica."""
         if isinstance(self.replicas, CutReplicas):
             return sum(
-                count * sum(len(stage.gpus) for stage in self.replicas[first])
-                for first, count in self.replicas.alike
+                count * sum(len(stage.gpus) for stage in self.replicas[replica_number])
+                for replica_number, count in self.replicas.alike
             )
         return sum(len(stage.gpus) for replica in self.replicas for stage in replica)
 

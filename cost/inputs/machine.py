@@ -132,7 +132,7 @@ class Efficiency:
 
 
 _EIGHT_BITS = ("gemm.fp8", "gemm.fp4")
-_MOST_GEMM, _MOST_SCORES = 0.85, 0.75
+_MAX_GEMM, _MAX_SCORES = 0.85, 0.75
 """Parts of the peak that no kernel of prompts is taken to exceed unless decode's does."""
 
 
@@ -146,9 +146,9 @@ def on_prompts(
     experts in part and leave CUDA graphs.
     """
     if name in _EIGHT_BITS:
-        return np.maximum(value, np.minimum(_MOST_GEMM, value / times("prompts.gemm")))
+        return np.maximum(value, np.minimum(_MAX_GEMM, value / times("prompts.gemm")))
     if name == "attention.prefill":
-        return np.maximum(value, np.minimum(_MOST_SCORES, value / times("prompts.scores")))
+        return np.maximum(value, np.minimum(_MAX_SCORES, value / times("prompts.scores")))
     if mixed and name.startswith("experts.") and name != "experts.int4":
         return value / times("prompts.experts")
     return value
@@ -342,8 +342,8 @@ def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) ->
     members: dict[int, None] = dict.fromkeys(cluster.gpus[gpu].domain for gpu in gpus)
     factor = slowest_factor(cluster, gpus)
     domains = [cluster.spec.domains[member] for member in members]
-    left = [factor.get(member, 1.0) for member in members]
-    chips = [(domain.gpu, part) for domain, part in zip(domains, left, strict=True)]
+    parts = [factor.get(member, 1.0) for member in members]
+    chips = [(domain.gpu, part) for domain, part in zip(domains, parts, strict=True)]
     peaks, units, wider, notes = _products(chips, dtypes)
     # a GPU that is a domain of its own sends nothing inside it, over links that it may not have
     joined = [domain for domain in domains if domain.gpus > 1]
@@ -385,9 +385,9 @@ def _products(
                 notes[note] = None
     wider = {
         form: tuple(
-            (other, min(part * gpu.dense_flop_per_s(other) for gpu, part in chips) / peak)
-            for other in wider_units(units[form])
-            if all(gpu.multiplies(other) for gpu, _ in chips)
+            (wider_unit, min(part * gpu.dense_flop_per_s(wider_unit) for gpu, part in chips) / peak)
+            for wider_unit in wider_units(units[form])
+            if all(gpu.multiplies(wider_unit) for gpu, _ in chips)
         )
         for form, peak in peaks.items()
     }
@@ -418,13 +418,13 @@ def unlike_gpus(cluster: Cluster) -> dict[int, tuple[float, int]]:
     if not spec.slow_gpus and faulty == FaultyLinks() and spec.raw is None:
         return {}
     leaf = leaves_and_pods(spec, cluster.gpus)[0] if faulty.above else None
-    found = {}
+    unlike = {}
     for index, gpu in enumerate(cluster.gpus):
         rate = spec.slow_gpus.get(gpu.id, 1.0) if spec.raw is None else cluster.scale_up_bytes_per_s(index)
         apart = gpu.domain in faulty.domains or gpu.node in faulty.nodes
         if apart or rate != 1.0 or leaf is not None:
-            found[index] = rate, index if apart else -1 if leaf is None else -2 - leaf[index]
-    return found
+            unlike[index] = rate, index if apart else -1 if leaf is None else -2 - leaf[index]
+    return unlike
 
 
 def _scale_up(cluster: Cluster, gpus: Sequence[int], slowest: float) -> float:
@@ -438,13 +438,13 @@ def _scale_up(cluster: Cluster, gpus: Sequence[int], slowest: float) -> float:
     if not cluster.spec.reshaped and cluster.spec.raw is None:
         return slowest
     rates = {gpu: cluster.scale_up_bytes_per_s(gpu) for gpu in gpus}
-    last = min(rates, key=lambda gpu: rates[gpu])
-    if rates[last] <= 0 and len(gpus) > 1:
+    slowest_gpu = min(rates, key=lambda gpu: rates[gpu])
+    if rates[slowest_gpu] <= 0 and len(gpus) > 1:
         raise InputError(
-            f"{cluster.name}: GPU {cluster.gpus[last].id} has no working scale-up link; mark the GPU as "
+            f"{cluster.name}: GPU {cluster.gpus[slowest_gpu].id} has no working scale-up link; mark the GPU as "
             "broken, or put it in a separate domain."
         )
-    return max(rates[last], 0.0)
+    return max(rates[slowest_gpu], 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -553,8 +553,8 @@ def kernels_for(rates: Rates, phase: str, name: str = "") -> Kernels:
 def _kernels_for(up_fabric: str, phase: str, name: str) -> Kernels:
     """The kernels of a fabric: one object for each."""
 
-    def named(asked: str, *, crosses: bool) -> Kernel:
-        return find_kernel(asked, up_fabric=up_fabric, crosses=crosses).kernel
+    def named(kernel_name: str, *, crosses: bool) -> Kernel:
+        return find_kernel(kernel_name, up_fabric=up_fabric, crosses=crosses).kernel
 
     def usual(*, crosses: bool) -> Kernel:
         return default_kernel(phase, up_fabric=up_fabric, crosses=crosses)

@@ -48,10 +48,10 @@ class ClusterContext:
 
     def stage(self, conditions: Conditions, gpus: tuple[int, ...]) -> StageContext:
         """Return the context of a stage on ``gpus``."""
-        found = self.stages.get((conditions, gpus))
-        if found is None:
-            found = self.stages[conditions, gpus] = StageContext(self, conditions, gpus)
-        return found
+        context = self.stages.get((conditions, gpus))
+        if context is None:
+            context = self.stages[conditions, gpus] = StageContext(self, conditions, gpus)
+        return context
 
     @cached_property
     def router(self) -> Router:
@@ -117,11 +117,11 @@ def _first_seen(names: list[str]) -> Ints:
 
 def digest(*arrays: NDArray[Any]) -> bytes:
     """Return a few bytes that are equal for equal arrays: those of 100,000 GPUs would be large keys."""
-    found = blake2b(digest_size=20)
+    result = blake2b(digest_size=20)
     for array in arrays:
-        found.update(f"{array.dtype}{array.shape}".encode())
-        found.update(np.ascontiguousarray(array).data)
-    return found.digest()
+        result.update(f"{array.dtype}{array.shape}".encode())
+        result.update(np.ascontiguousarray(array).data)
+    return result.digest()
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class StageContext:
     def place(self) -> Place:
         """Scale-up domain, leaf and pod that all GPUs of the stage lie in."""
         where = self.domain_set, *map(set, self.shared.leaf_and_pod[:, list(self.gpus)].tolist())
-        return Place(*(next(iter(each)) if len(each) == 1 else None for each in where))
+        return Place(*(next(iter(members)) if len(members) == 1 else None for members in where))
 
     @cached_property
     def unlike(self) -> tuple[tuple[int, tuple[float, int]], ...]:
@@ -211,7 +211,7 @@ class StageContext:
         domains = (self._cluster.spec.domains[domain] for domain in self.domain_set)
         gpu = next(domain.gpu for domain in domains if domain.gpu.name == rates.chip)
         efficiency = conditions.efficiency or calibrated(gpu, conditions.engine)
-        found = Machine(
+        machine = Machine(
             rates,
             efficiency,
             kernels_for(rates, "prefill" if conditions.phase == "prefill" else "decode"),
@@ -219,11 +219,11 @@ class StageContext:
             pads=conditions.phase == "both" and scheduler_of(require_engine(conditions.engine)).pads,
         )
         if not conditions.correction.tells_of(self.shared.model):
-            return found
+            return machine
         bound = Bound.of(
-            conditions.correction, self.shared.model, found, gpu, conditions.engine, conditions.phase
+            conditions.correction, self.shared.model, machine, gpu, conditions.engine, conditions.phase
         )
-        return replace(found, correction=bound)
+        return replace(machine, correction=bound)
 
     def _rates(self) -> Rates:
         precision = self.shared.model.precision
@@ -237,16 +237,16 @@ class StageContext:
     def _routed(self) -> bool:
         """Whether bytes take several links inside a domain, or some links are broken."""
         spec = self._cluster.spec
-        some = not spec.switched and any(not spec.domains[d].switched for d in self.domain_set)
-        return some or spec.reshaped
+        indirect = not spec.switched and any(not spec.domains[d].switched for d in self.domain_set)
+        return indirect or spec.reshaped
 
     def _uniform(self, alone: float) -> float:
         """All-to-all bytes/s among the GPUs of the stage in one domain, the slowest such group; from the routes."""
-        found = self.shared.router.uniform_within_domains(self.gpus)
-        if found < alone * (1 - 1e-9):
-            others = (router.uniform_within_domains(self.gpus) for _, router in self.shared.drained)
-            found = max(found, *others, found)
-        return found if np.isfinite(found) else alone
+        rate = self.shared.router.uniform_within_domains(self.gpus)
+        if rate < alone * (1 - 1e-9):
+            drained_rates = (router.uniform_within_domains(self.gpus) for _, router in self.shared.drained)
+            rate = max(rate, *drained_rates, rate)
+        return rate if np.isfinite(rate) else alone
 
     @cached_property
     def gpu_rates(self) -> GpuRates | None:
@@ -259,8 +259,10 @@ class StageContext:
         if len(set(kinds)) == 1:
             return None
         gpu_of = dict(zip(reversed(kinds), reversed(self.gpus), strict=True))
-        own = {kind: shared.stage(self.conditions, (gpu,)).expert_rates for kind, gpu in gpu_of.items()}
-        over = np.array([own[kind] for kind in kinds]).T / np.array(self.expert_rates)[:, None]
+        rates_of_kind = {
+            kind: shared.stage(self.conditions, (gpu,)).expert_rates for kind, gpu in gpu_of.items()
+        }
+        over = np.array([rates_of_kind[kind] for kind in kinds]).T / np.array(self.expert_rates)[:, None]
         return GpuRates(over[0], over[1], np.maximum(over[2], 1.0), np.maximum(over[3], 1.0))
 
     @property

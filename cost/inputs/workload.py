@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict
 
 from cost.attention.sparse import most_tokens_read
-from cost.quantity import LONGEST_CONTEXT, Quantity, positive
+from cost.quantity import MAX_CONTEXT_TOKENS, Quantity, positive
 from topology.base.errors import InputError, input_name
 
 PHASES = ("decode", "prefill", "both")
 CHUNK_TOKENS = 8192.0
 """Prompt tokens of one engine step: the default of TensorRT-LLM (``max_num_tokens``) and of vLLM's and SGLang's
 chunked prefill on these chips."""
-LEAST_CHUNK = 32.0
+MIN_CHUNK = 32.0
 NO_CHUNK = -1.0
 """A step of one pool in which no prompt is prefilled."""
 GRAPHS = np.array([1, 2, 4, *range(8, 257, 8), 384, 512, 1024, 2048], dtype=np.float64)
@@ -93,13 +93,13 @@ class Workload:
     def __post_init__(self) -> None:
         if self.phase not in PHASES:
             raise InputError(f"choose {' or '.join(PHASES[:2])}.", field="phase", value=self.phase)
-        for name, value, least, most in (
-            ("context", self.context, 1, LONGEST_CONTEXT),
+        for name, value, least, limit in (
+            ("context", self.context, 1, MAX_CONTEXT_TOKENS),
             ("draft_tokens", self.draft_tokens, 0, 64),
             ("quota_slots", self.quota_slots, 0, 64),
         ):
-            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-                raise InputError(f"expected a whole number from {least} to {most}.", field=name, value=value)
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= limit:
+                raise InputError(f"expected a whole number from {least} to {limit}.", field=name, value=value)
         if isinstance(self.batch, bool) or not 0 <= self.batch <= 10**9:
             raise InputError(
                 "expected 0 (the largest) or more sequences per GPU, parts of one too.",
@@ -329,16 +329,16 @@ class StepShape:
         where these are fewer: those of a round arrive together.
         """
         new = np.maximum(prompt - np.asarray(cached), 1.0)
-        each = np.asarray(self.sequences * self.tp)
-        left = np.maximum(CHUNK_TOKENS - each * self.queries, LEAST_CHUNK)
-        chunk = np.minimum(left, new * np.maximum(each, 1.0))
-        others = 1.0 - np.minimum(1.0, 1.0 / np.maximum(each * self.attention_dp * self.stages, 1e-9))
+        sequences = np.asarray(self.sequences * self.tp)
+        budget = np.maximum(CHUNK_TOKENS - sequences * self.queries, MIN_CHUNK)
+        chunk = np.minimum(budget, new * np.maximum(sequences, 1.0))
+        others = 1.0 - np.minimum(1.0, 1.0 / np.maximum(sequences * self.attention_dp * self.stages, 1e-9))
         return replace(
             self,
             prompt_tokens=chunk / self.tp,
             prompt_length=prompt,
             prompt_cached=cached,
-            prompt_share=each * new / (chunk * steps),
+            prompt_share=sequences * new / (chunk * steps),
             others=others,
             waits=1.0,
             steps=steps,
@@ -372,10 +372,10 @@ class StepShape:
     @property
     def padded(self) -> StepShape:
         """The same where a step decodes at the next size of a CUDA graph; sequences that fill it have no cache."""
-        each = np.asarray(self.sequences * self.tp, dtype=np.float64)
-        size = GRAPHS[np.minimum(np.searchsorted(GRAPHS, np.ceil(each - 1e-9)), len(GRAPHS) - 1)]
-        more = np.where(each > 0, np.maximum(size / np.maximum(each, 1e-9), 1.0), 1.0)
-        return replace(self, sequences=self.sequences * more, context=self.context / more)
+        sequences = np.asarray(self.sequences * self.tp, dtype=np.float64)
+        size = GRAPHS[np.minimum(np.searchsorted(GRAPHS, np.ceil(sequences - 1e-9)), len(GRAPHS) - 1)]
+        ratio = np.where(sequences > 0, np.maximum(size / np.maximum(sequences, 1e-9), 1.0), 1.0)
+        return replace(self, sequences=self.sequences * ratio, context=self.context / ratio)
 
     @property
     def halved(self) -> StepShape:

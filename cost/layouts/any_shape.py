@@ -10,18 +10,18 @@ from cost.layouts.result import Sweep, best_at
 
 
 def gain_of_any_shape(
-    found: Sweep, speeds: Sequence[float] = (), *, cut_experts: bool = True
+    base: Sweep, speeds: Sequence[float] = (), *, cut_experts: bool = True
 ) -> tuple[float, float, str]:
     """Return the largest gain in tok/s/GPU at one of ``speeds`` per user, that speed, and the layout.
 
-    Without ``speeds`` at any, which is 0. ``found`` was swept with the same ``cut_experts``.
+    Without ``speeds`` at any, which is 0. ``base`` was swept with the same ``cut_experts``.
     """
-    deployment = replace(found.deployment, any_shape=True)
-    other = sweep(deployment, imbalance=found.imbalance, speeds=speeds, cut_experts=cut_experts)
+    deployment = replace(base.deployment, any_shape=True)
+    wider = sweep(deployment, imbalance=base.imbalance, speeds=speeds, cut_experts=cut_experts)
     gains = [(0.0, 0.0, "")]
     for speed in speeds or (0.0,):
-        now, then = best_at(found, speed), best_at(other, speed)
-        if now is not None and then is not None:
-            gain = float(other.tok_s_per_gpu[then] / found.tok_s_per_gpu[now]) - 1
-            gains.append((gain, speed, other.label(then)))
+        index, wider_index = best_at(base, speed), best_at(wider, speed)
+        if index is not None and wider_index is not None:
+            gain = float(wider.tok_s_per_gpu[wider_index] / base.tok_s_per_gpu[index]) - 1
+            gains.append((gain, speed, wider.label(wider_index)))
     return max(gains)

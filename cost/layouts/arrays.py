@@ -12,27 +12,27 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_MOST_MARKED = 1 << 23
+_MAX_MARKED = 1 << 23
 """Numbers up to which an array marks which of them occur; beyond, they are sorted."""
 
 
-def pairs(one: Index, other: Index) -> Index:
+def pairs(left: Index, right: Index) -> Index:
     """Return a number of each pair of two columns of numbers."""
-    return one * (int(other.max(initial=0)) + 1) + other
+    return left * (int(right.max(initial=0)) + 1) + right
 
 
 def numbered(values: Index) -> tuple[Index, Index]:
     """Return the distinct of some numbers of 0 and above, growing, and the place of each value among them."""
-    most = int(values.max(initial=0))
-    if most >= max(_MOST_MARKED, 4 * len(values)):
-        found, place = np.unique(values, return_inverse=True)
-        return found, place.reshape(-1)
-    occurs = np.zeros(most + 1, dtype=bool)
+    largest = int(values.max(initial=0))
+    if largest >= max(_MAX_MARKED, 4 * len(values)):
+        distinct, place = np.unique(values, return_inverse=True)
+        return distinct, place.reshape(-1)
+    occurs = np.zeros(largest + 1, dtype=bool)
     occurs[values] = True
-    found = np.flatnonzero(occurs)
-    number = np.zeros(most + 1, dtype=np.int64)
-    number[found] = np.arange(len(found))
-    return found, number[values]
+    distinct = np.flatnonzero(occurs)
+    number = np.zeros(largest + 1, dtype=np.int64)
+    number[distinct] = np.arange(len(distinct))
+    return distinct, number[values]
 
 
 def expand(start: Index, length: Index, groups: Index) -> tuple[Index, Index]:
@@ -49,10 +49,10 @@ def expand(start: Index, length: Index, groups: Index) -> tuple[Index, Index]:
     -------
     For each row the position in ``groups`` that it is of, and the row itself.
     """
-    many = length[groups]
-    owner = np.repeat(np.arange(len(groups)), many)
-    before = np.cumsum(many) - many
-    return owner, np.arange(len(owner)) + np.repeat(start[groups] - before, many)
+    counts = length[groups]
+    owner = np.repeat(np.arange(len(groups)), counts)
+    begin = np.cumsum(counts) - counts
+    return owner, np.arange(len(owner)) + np.repeat(start[groups] - begin, counts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,9 +22,9 @@ from topology.scale_out import leaves_and_pods
 Group = tuple[int, ...]
 
 
-MOST_STAGES = 16
+MAX_STAGES = 16
 """Stages of a replica at most."""
-MOST_REMEMBERED = 32
+CACHED_PAIRS = 32
 """Clusters and models whose arrangements are kept: they depend on no figure of either."""
 
 
@@ -40,9 +40,9 @@ def _members(domains: Iterable[int]) -> list[Group]:
     return [tuple(gpus) for gpus in members.values()]
 
 
-MOST_SPANNED = 8
+MAX_SPANNED_DOMAINS = 8
 """Whole domains up to which a replica may have several stages where some are left over."""
-MOST_REPLICA_GPUS = 512
+MAX_REPLICA_GPUS = 512
 """GPUs of a replica up to which any number of stages may be left over, and any number of whole domains join, also
 where some are left over; beyond, those numbers that cut the cluster evenly."""
 
@@ -55,13 +55,13 @@ def group_sizes(domains: list[Group]) -> list[int]:
     one more host or domain could make all the others slower.
     """
     largest = max(len(domain) for domain in domains)
-    whole = sum(len(domain) == largest for domain in domains)
+    full_domains = sum(len(domain) == largest for domain in domains)
     sizes = {size for size in range(1, largest + 1) if largest % size == 0 or is_power_of_two(size)}
     sizes |= {width for width in WIDTHS if width <= largest}
     sizes |= {
         largest * count
-        for count in range(2, whole + 1)
-        if whole % count == 0 or largest * count <= MOST_REPLICA_GPUS
+        for count in range(2, full_domains + 1)
+        if full_domains % count == 0 or largest * count <= MAX_REPLICA_GPUS
     }
     sizes.add(sum(len(domain) for domain in domains))
     return sorted(sizes, reverse=True)
@@ -116,14 +116,17 @@ class Hosts:
     def of(cls, cluster: Cluster) -> Hosts:
         """Return those of a cluster."""
         of_gpu = tuple(gpu.node for gpu in cluster.gpus)
-        left, domains = Counter(of_gpu), cluster.spec.domains
+        gpus_of_node, domains = Counter(of_gpu), cluster.spec.domains
         broken = frozenset(
             number
             for number, gpu in enumerate(cluster.gpus)
-            if left[gpu.node] < domains[gpu.domain].gpus_per_node
+            if gpus_of_node[gpu.node] < domains[gpu.domain].gpus_per_node
         )
         return cls(
-            of_gpu, max(one.gpus_per_node for one in domains), max(one.gpus for one in domains), broken
+            of_gpu,
+            max(domain.gpus_per_node for domain in domains),
+            max(domain.gpus for domain in domains),
+            broken,
         )
 
     def deployable(self, size: int, stages: int = 1, groups: int = 1) -> bool:
@@ -143,8 +146,8 @@ class Hosts:
 
 def replicas_of(groups: Sequence[Group], stages: int) -> tuple[tuple[Group, ...], ...]:
     """Runs of ``stages`` groups, as many as there are."""
-    whole = len(groups) // stages * stages
-    return tuple(tuple(groups[start : start + stages]) for start in range(0, whole, stages))
+    end = len(groups) // stages * stages
+    return tuple(tuple(groups[start : start + stages]) for start in range(0, end, stages))
 
 
 @dataclass(frozen=True)
@@ -193,7 +196,7 @@ class Arrangement:
     @cached_property
     def gpus_used(self) -> int:
         """GPUs of all replicas."""
-        return sum(count * sum(map(len, self.replicas[first])) for first, count in self.alike)
+        return sum(count * sum(map(len, self.replicas[replica])) for replica, count in self.alike)
 
 
 class Candidates(NamedTuple):
@@ -206,43 +209,43 @@ class Candidates(NamedTuple):
 def candidates(cluster: Cluster, model: Model, *, any_shape: bool = True) -> Candidates:
     """Return groups of every size with every number of stages; without ``any_shape`` those that are deployable.
 
-    Always priced are those that use all groups, and few whole domains with some left over (:data:`MOST_REPLICA_GPUS`,
-    :data:`MOST_SPANNED`); where domains differ in size, one stage on each domain comes last. The rest, up to
-    :data:`MOST_REPLICA_GPUS` a replica, leaves GPUs idle and is priced where it is near the frontier: every size
+    Always priced are those that use all groups, and few whole domains with some left over (:data:`MAX_REPLICA_GPUS`,
+    :data:`MAX_SPANNED_DOMAINS`); where domains differ in size, one stage on each domain comes last. The rest, up to
+    :data:`MAX_REPLICA_GPUS` a replica, leaves GPUs idle and is priced where it is near the frontier: every size
     inside a domain and any number of whole ones, since what some domains hold, more of them hold too. Sizes that no
     tensor parallelism of a model without experts can have are left out there.
     """
     return _candidates(_Places.of(cluster), _Cut.of(model), None if any_shape else Hosts.of(cluster))
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
+@lru_cache(maxsize=CACHED_PAIRS)
 def _candidates(where: _Places, cut: _Cut, hosts: Hosts | None) -> Candidates:
     domains = where.domains
     largest = max(len(domain) for domain in domains)
-    whole = sum(len(domain) == largest for domain in domains)
+    full_domains = sum(len(domain) == largest for domain in domains)
     usual = set(group_sizes(domains))
-    more = usual | {largest * n for n in range(2, min(whole, MOST_REPLICA_GPUS // largest) + 1)}
+    wide_sizes = usual | {largest * n for n in range(2, min(full_domains, MAX_REPLICA_GPUS // largest) + 1)}
     if not cut.moe:
-        more = {size for size in more if size <= largest and cut.heads % size == 0}
-    most = min(MOST_STAGES, cut.layers)
+        wide_sizes = {size for size in wide_sizes if size <= largest and cut.heads % size == 0}
+    max_stages = min(MAX_STAGES, cut.layers)
     always: list[Arrangement] = []
     idle: list[Arrangement] = []
-    for size in sorted(usual | more, reverse=True):
+    for size in sorted(usual | wide_sizes, reverse=True):
         if hosts is not None and not hosts.deployable(size):
             continue
         groups = equal_groups(domains if hosts is None else hosts.cut(domains, size), size)
         kinds = _GroupKinds.of(where, groups)
-        for stages in range(1, min(most, len(groups)) + 1):
+        for stages in range(1, min(max_stages, len(groups)) + 1):
             if hosts is not None and not hosts.deployable(size, stages, len(groups)):
                 continue
             spanned = size // largest * stages  # whole domains of a replica; 0: parts of one
-            if size in usual and (len(groups) % stages == 0 or 0 < spanned <= MOST_SPANNED):
+            if size in usual and (len(groups) % stages == 0 or 0 < spanned <= MAX_SPANNED_DOMAINS):
                 always.append(kinds.arrangement(replicas_of(groups, stages)))
-            elif size in more and size * stages <= MOST_REPLICA_GPUS:
+            elif size in wide_sizes and size * stages <= MAX_REPLICA_GPUS:
                 idle.append(kinds.arrangement(replicas_of(groups, stages)))
     sizes = {len(domain) for domain in domains}
     whole_hosts = hosts is None or not hosts.broken
-    if cut.moe and len(sizes) > 1 and len(domains) <= most and whole_hosts:
+    if cut.moe and len(sizes) > 1 and len(domains) <= max_stages and whole_hosts:
         always.append(_GroupKinds.of(where, domains).arrangement((tuple(domains),), cut=False))
     return Candidates(tuple(always), tuple(idle))
 
@@ -357,17 +360,17 @@ class _GroupKinds:
         # the nearest of domain, leaf and pod that a stage has in common with the next
         apart = np.cumprod(place != np.roll(place, -1, axis=2), axis=0).sum(axis=0)
         key = np.hstack([self.kind[:size].reshape(shape), apart])
-        _, first, count = np.unique(key, axis=0, return_index=True, return_counts=True)
-        order = np.argsort(first)
-        alike = tuple(zip(first[order].tolist(), count[order].tolist(), strict=True))
+        _, index, count = np.unique(key, axis=0, return_index=True, return_counts=True)
+        order = np.argsort(index)
+        alike = tuple(zip(index[order].tolist(), count[order].tolist(), strict=True))
         return Arrangement(replicas, alike, self.runs, cut)
 
 
-def widths_of(model: Model, what: Arrangement, *, cut_experts: bool) -> tuple[list[int], list[int]]:
-    """Return the widths of tensor parallelism, and the parts of an expert, that the groups of ``what`` may have."""
-    if not what.cut:
+def widths_of(model: Model, arrangement: Arrangement, *, cut_experts: bool) -> tuple[list[int], list[int]]:
+    """Return the widths of tensor parallelism, and parts of an expert, that groups of ``arrangement`` may have."""
+    if not arrangement.cut:
         return [1], [1]
-    return group_widths(model, what.group, what.runs, cut_experts=cut_experts)
+    return group_widths(model, arrangement.group, arrangement.runs, cut_experts=cut_experts)
 
 
 def group_widths(
@@ -388,4 +391,4 @@ def group_widths(
     if not cut_experts or set(runs) != {group}:
         return widths, [1]
     parts = [part for part in range(1, group + 1) if group % part == 0]
-    return widths, [part for part in parts if all(each % part == 0 for each in cut.columns)]
+    return widths, [part for part in parts if all(columns % part == 0 for columns in cut.columns)]

@@ -8,12 +8,12 @@ WIDTHS = (4, *range(8, 97, 8), 144, 320)
 NVIDIA and LMSYS on GB200 NVL72 (4 to 72), DeepSeek's inference system of V3 and R1 (144, and 320 as of its report;
 Huawei's on CloudMatrix384 too); whole domains of eight, which a larger domain may have as groups too.
 """
-HOST = 8
+HOST_GPUS = 8
 """GPUs of most hosts."""
-STAGES = (1, 2, 3, 4, 8, 16)
+NODE_STAGES = (1, 2, 3, 4, 8, 16)
 """Stages of whole nodes that a replica has, besides one on each domain of the cluster."""
 
-MOST_MIXED = 8
+MAX_MIXED_GPUS = 8
 """GPUs of an engine that serves both phases, or as many times 2 as hold the model: no public run has more than these
 (2,862 runs of InferenceX, AMD's included).
 
@@ -47,9 +47,9 @@ def deployable_stage(gpus: int, *, node: int, domain: int) -> bool:
 def deployable_stages(stages: int, gpus: int, *, node: int, domain: int, groups: int) -> bool:
     """Whether a replica has ``stages`` of ``gpus`` GPUs each: powers of two inside a node, else of whole nodes.
 
-    Of smaller nodes as many in a domain as have :data:`HOST` GPUs count as one: what a host of eight may run, a
+    Of smaller nodes as many in a domain as have :data:`HOST_GPUS` GPUs count as one: what a host of eight may run, a
     larger domain may. ``groups``: stages of as many GPUs that the cluster has room for; all make a replica too.
     """
     if gpus < node:
-        return is_power_of_two(stages) and stages * gpus <= max(node, min(HOST, domain))
-    return stages in STAGES or stages == groups
+        return is_power_of_two(stages) and stages * gpus <= max(node, min(HOST_GPUS, domain))
+    return stages in NODE_STAGES or stages == groups

@@ -59,7 +59,7 @@ def sweep(
     -----
     Groups of GPUs inside a domain and of whole domains (:func:`cost.layouts.candidates.candidates`), every
     tensor-parallel width that stays in a domain and divides the heads, numbers of stages up to
-    :data:`cost.layouts.candidates.MOST_STAGES`, as many replicas as there is room for, some GPUs left over where that
+    :data:`cost.layouts.candidates.MAX_STAGES`, as many replicas as there is room for, some GPUs left over where that
     is better; batches on a grid, and near the frontier every one (:mod:`cost.layouts.batches`); at each batch the
     fastest split of the layers (:mod:`cost.layouts.partition`). A layout costs what
     :class:`cost.step.score.LayoutScorer` says for balanced experts. Where nothing fits the sweep is empty
@@ -75,29 +75,29 @@ def sweep(
             raise InputError(f"`speeds` {speed:g}: a speed per user must be above 0 tok/s.")
     if imbalance is not None and not 1 <= imbalance < math.inf:
         raise InputError(f"`imbalance` {imbalance:g}: the busiest GPU over the mean must be 1 or more.")
-    layouts, found = _on_the_grid(
+    layouts, priced = _on_the_grid(
         Pricer(deployment, redundant),
         arranged,
         cut_experts=cut_experts,
         imbalance=imbalance,
         chunk_tokens=chunk_tokens,
     )
-    layout = np.unique(found.layout)
+    layout = np.unique(priced.layout)
     limits_s = list(dict.fromkeys(deployment.workload.tokens_per_step / speed for speed in speeds))
     between, *near = layouts.price_apart(
-        layouts.between(found, may_be_best(1 / found.step_s, found.tok_s)),
-        *(layouts.near(found, step_s) for step_s in limits_s),
+        layouts.between(priced, may_be_best(1 / priced.step_s, priced.tok_s)),
+        *(layouts.near(priced, step_s) for step_s in limits_s),
     )
-    found = found.joined(between)
+    priced = priced.joined(between)
     for step_s, tried in zip(limits_s, near, strict=True):
-        found = found.joined(layouts.largest_within(found.joined(tried), step_s))
-    for many in dict.fromkeys(batches):
-        whole = np.isclose(np.rint(many * layouts.tp[layout]), many * layouts.tp[layout], atol=0.0)
-        able = layout[(layouts.most[layout] >= many) & whole]
-        holds = np.setdiff1d(able, found.layout[found.batch == many])
+        priced = priced.joined(layouts.largest_within(priced.joined(tried), step_s))
+    for batch in dict.fromkeys(batches):
+        is_whole = np.isclose(np.rint(batch * layouts.tp[layout]), batch * layouts.tp[layout], atol=0.0)
+        able = layout[(layouts.most[layout] >= batch) & is_whole]
+        holds = np.setdiff1d(able, priced.layout[priced.batch == batch])
         if len(holds):
-            found = found.joined(layouts.price(holds, np.full(len(holds), float(many))))
-    return _result(layouts, found.take(_best_splits(layouts, found)))
+            priced = priced.joined(layouts.price(holds, np.full(len(holds), float(batch))))
+    return _result(layouts, priced.take(_best_splits(layouts, priced)))
 
 
 def _on_the_grid(
@@ -113,14 +113,14 @@ def _on_the_grid(
     Where none that is deployable holds the model, of any shape.
     """
     if arranged is None:
-        seen = chosen(pricer, cut_experts=cut_experts, imbalance=imbalance, chunk_tokens=chunk_tokens)
-        if not (pricer.deployment.any_shape or (seen.found is not None and len(seen.found))):
+        choice = chosen(pricer, cut_experts=cut_experts, imbalance=imbalance, chunk_tokens=chunk_tokens)
+        if not (pricer.deployment.any_shape or (choice.found is not None and len(choice.found))):
             pricer = Pricer(pricer.deployment.for_want_of_deployable(), pricer.redundant)
-            seen = chosen(pricer, cut_experts=cut_experts, imbalance=imbalance, chunk_tokens=chunk_tokens)
-        if seen.layouts is not None and seen.found is not None:
-            layouts = seen.layouts
-            idle = layouts.price(*layouts.grid(np.isin(layouts.arrangement, seen.alone)))
-            return layouts, seen.found.joined(idle)
+            choice = chosen(pricer, cut_experts=cut_experts, imbalance=imbalance, chunk_tokens=chunk_tokens)
+        if choice.layouts is not None and choice.found is not None:
+            layouts = choice.layouts
+            idle = layouts.price(*layouts.grid(np.isin(layouts.arrangement, choice.alone)))
+            return layouts, choice.found.joined(idle)
     else:
         fitting = FittingLayouts.of(
             pricer, arranged, cut_experts=cut_experts, imbalance=imbalance, chunk_tokens=chunk_tokens
@@ -141,15 +141,15 @@ def _on_the_grid(
     )
 
 
-def _best_splits(layouts: FittingLayouts, found: Priced) -> Index:
+def _best_splits(layouts: FittingLayouts, priced: Priced) -> Index:
     """Rows by layout and batch, without those that another split of the layers beats on the same GPUs.
 
     It beats them where it is faster at the same batch, or no slower at a larger one: a split that holds more
     sequences takes fewer in less time, but need not be priced at their number.
     """
-    layout, step_s = found.layout, found.step_s
+    layout, step_s = priced.layout, priced.step_s
     cut = numbered(pairs(layouts.arrangement, pairs(layouts.tp, layouts.moe_tp)))[1][layout]
-    sequences = numbered(np.rint(found.batch * layouts.tp[layout]).astype(np.int64))[1]
+    sequences = numbered(np.rint(priced.batch * layouts.tp[layout]).astype(np.int64))[1]
     places, at = numbered(pairs(cut, sequences))
     least_s = np.full(len(places), np.inf)
     np.minimum.at(least_s, at, step_s)
@@ -161,11 +161,14 @@ def _best_splits(layouts: FittingLayouts, found: Priced) -> Index:
     return np.asarray(rows[np.argsort(pairs(layout, sequences)[rows])])
 
 
-def _result(layouts: FittingLayouts, found: Priced) -> Sweep:
+def _result(layouts: FittingLayouts, priced: Priced) -> Sweep:
     deployment, variants = layouts.pricer.deployment, layouts.variants
-    variant, tp, moe_tp = (column[found.layout] for column in (layouts.variant, layouts.tp, layouts.moe_tp))
-    what = [one.arrangement for one in variants]
-    figures = [(one.group, one.gpus_used, len(one.replicas), one.stages) for one in what]
+    variant, tp, moe_tp = (column[priced.layout] for column in (layouts.variant, layouts.tp, layouts.moe_tp))
+    arrangements = [arrangement.arrangement for arrangement in variants]
+    figures = [
+        (arrangement.group, arrangement.gpus_used, len(arrangement.replicas), arrangement.stages)
+        for arrangement in arrangements
+    ]
     group, used, replicas, stages = np.array(figures, dtype=np.int64)[variant].T
     return Sweep(
         deployment=deployment,
@@ -177,11 +180,11 @@ def _result(layouts: FittingLayouts, found: Priced) -> Sweep:
         stages=stages,
         replicas=replicas,
         gpus=used // replicas,
-        batch=found.batch,
-        max_batch=layouts.most[found.layout],
-        step_s=found.step_s,
-        tok_s=found.tok_s,
-        parts_of=PartsOf(layouts, found.layout, found.batch),
+        batch=priced.batch,
+        max_batch=layouts.most[priced.layout],
+        step_s=priced.step_s,
+        tok_s=priced.tok_s,
+        parts_of=PartsOf(layouts, priced.layout, priced.batch),
         variants=tuple(variants),
         shortage_bytes=layouts.shortage_bytes,
         imbalance=layouts.imbalance,

@@ -10,8 +10,8 @@ import numpy as np
 from cost.inputs.deployment import Deployment
 from cost.layouts.arrays import Array, Bools, Index, runs_of
 from cost.layouts.batches import (
-    MOST_BETWEEN,
-    STEPS,
+    MAX_BETWEEN,
+    STEPS_PER_OCTAVE,
     batches_between,
     batches_of,
 )
@@ -24,7 +24,7 @@ from cost.memory.batches import most_that_fit, smallest_share
 from cost.memory.stages import CacheRoom, batch_room, weights_off
 from cost.quantity import Quantity
 
-PARTS, NEXT = (0.25, 0.5, 0.75), np.array([-1, 1, 2])
+SPREAD_PARTS, NEIGHBOURS = (0.25, 0.5, 0.75), np.array([-1, 1, 2])
 """Where batches are tried besides a guess: at these parts of what lies between two, and next to the guess."""
 
 
@@ -44,10 +44,10 @@ class Priced:
         """Some of the rows, in this order."""
         return Priced(*(getattr(self, column.name)[which] for column in fields(self)))
 
-    def joined(self, other: Priced) -> Priced:
+    def joined(self, priced: Priced) -> Priced:
         """The rows of both, one after the other."""
-        both = ((getattr(self, column.name), getattr(other, column.name)) for column in fields(self))
-        return Priced(*map(np.concatenate, both))
+        columns = ((getattr(self, column.name), getattr(priced, column.name)) for column in fields(self))
+        return Priced(*map(np.concatenate, columns))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,31 +87,33 @@ class FittingLayouts:
         imbalance: float | None,
     ) -> FittingLayouts | None:
         """Return every layout of ``arranged`` that fits; None where none is legal."""
-        lines = [pricer.lines(what) for what in arranged]
-        variants = variants_of(pricer, arranged, [each[0][0] for each in lines])
+        lines = [pricer.lines(arrangement) for arrangement in arranged]
+        variants = variants_of(pricer, arranged, [replicas[0][0] for replicas in lines])
         variant, tp, moe_tp = _legal(pricer, arranged, variants, cut_experts=cut_experts)
         if not len(tp):
             return None
         pipelines = pipelines_of(pricer, variants, lines)
         room, short = _room(pricer, pipelines, variant, tp, moe_tp)
-        gpus = (list(map(len, what.arrangement.replicas[0])) for what in variants)
+        gpus = (list(map(len, arrangement.arrangement.replicas[0])) for arrangement in variants)
         run = np.array(list(map(smallest_share, gpus)))[variant]
-        most = np.asarray(most_that_fit(np.minimum(room, pricer.deployment.most_sequences * run / tp), tp))
+        max_batch = np.asarray(
+            most_that_fit(np.minimum(room, pricer.deployment.most_sequences * run / tp), tp)
+        )
         workload = pricer.deployment.workload
-        fits = most > 0
-        variant, tp, moe_tp, most = variant[fits], tp[fits], moe_tp[fits], most[fits]
+        fits = max_batch > 0
+        variant, tp, moe_tp, max_batch = variant[fits], tp[fits], moe_tp[fits], max_batch[fits]
         if chunk_tokens is not None and not workload.decodes:
-            most = np.minimum(most, workload.prompts_at_once(chunk_tokens) / tp)
+            max_batch = np.minimum(max_batch, workload.prompts_at_once(chunk_tokens) / tp)
         shortage = 0.0 if fits.any() else max(0.0, short)
-        return cls(pricer, variants, pipelines, variant, tp, moe_tp, most, shortage, imbalance)
+        return cls(pricer, variants, pipelines, variant, tp, moe_tp, max_batch, shortage, imbalance)
 
     def under(self, deployment: Deployment) -> FittingLayouts:
         """Return the same layouts priced under another workload of the cluster and model, whatever fits then."""
-        arranged = {one.number: one.arrangement for one in self.variants}
+        arranged = {variant.number: variant.arrangement for variant in self.variants}
         pricer = Pricer(deployment, self.pricer.redundant)
         lines = {number: pricer.lines(arranged[number]) for number in sorted(arranged)}
-        every = [lines.get(number, []) for number in range(1 + max(lines, default=-1))]
-        pipelines = pipelines_of(pricer, self.variants, every)
+        all_lines = [lines.get(number, []) for number in range(1 + max(lines, default=-1))]
+        pipelines = pipelines_of(pricer, self.variants, all_lines)
         return replace(self, pricer=pricer, pipelines=pipelines)
 
     @property
@@ -123,20 +125,20 @@ class FittingLayouts:
         """Return the cache of a replica of ``gpus`` GPUs of a layout, which has ``sequences`` at most, if any."""
         which, deployment = slice(layout, layout + 1), self.pricer.deployment
         layouts = self.variant[which], self.tp[which], self.moe_tp[which]
-        _, budgets, (held, each) = _memory(self.pricer, self.pipelines, *layouts)
+        _, budgets, (held, sequence_bytes) = _memory(self.pricer, self.pipelines, *layouts)
         pool, off = budgets.pool(held), weights_off(deployment.model) * held
-        columns = np.broadcast_arrays(pool, budgets.part, budgets.less, budgets.more, off, each)
-        fullest = int(np.argmin(pool / np.maximum(each, 1.0)))
+        columns = np.broadcast_arrays(pool, budgets.part, budgets.less, budgets.more, off, sequence_bytes)
+        fullest = int(np.argmin(pool / np.maximum(sequence_bytes, 1.0)))
         context = deployment.workload.cached
-        room, part, less, more, differ, kv = (float(column[fullest]) for column in columns)
+        room, part, shortfall, surplus, differ, kv = (float(column[fullest]) for column in columns)
         return CacheRoom.of(
-            room, (part, less, more), differ, kv, gpus=gpus, context=context, sequences=sequences
+            room, (part, shortfall, surplus), differ, kv, gpus=gpus, context=context, sequences=sequences
         )
 
     @property
     def arrangement(self) -> Index:
         """Number of the arrangement of each layout, among those given."""
-        return np.array([what.number for what in self.variants], dtype=np.int64)[self.variant]
+        return np.array([variant.number for variant in self.variants], dtype=np.int64)[self.variant]
 
     def widths(self, layout: Index, batch: Array) -> Widths:
         """Configurations of layouts at batches."""
@@ -146,66 +148,66 @@ class FittingLayouts:
         """Layouts of their replicas: the slowest says how long a step takes, all of them count for throughput."""
         if not len(layout):
             return Priced(layout, batch, batch, batch)
-        pipelines, asked = self.pipelines, self.widths(layout, batch)
-        of, pipeline, step_s = pipeline_seconds(self.pricer, pipelines, self.variant[layout], asked)
+        pipelines, widths = self.pipelines, self.widths(layout, batch)
+        of, pipeline, step_s = pipeline_seconds(self.pricer, pipelines, self.variant[layout], widths)
         tokens = batch[of] * self.pricer.deployment.workload.tokens_per_step
         tok_s = pipelines.alike[pipeline] * pipelines.gpus[pipeline] * tokens / step_s
         replicas = runs_of(of)
         return Priced(layout, batch, replicas.max(step_s), replicas.sum(tok_s))
 
-    def grid(self, chosen: Bools | None = None, steps: float = STEPS) -> tuple[Index, Array]:
+    def grid(self, chosen: Bools | None = None, steps: float = STEPS_PER_OCTAVE) -> tuple[Index, Array]:
         """Return the ``chosen`` layouts, or all, at every batch of the grid (:func:`batches_of`)."""
         which = np.arange(len(self.most)) if chosen is None else np.flatnonzero(chosen)
         layout, batch = batches_of(self.most[which], self.tp[which], steps)
         return which[layout], batch
 
-    def price_apart(self, *asked: tuple[Index, Array]) -> list[Priced]:
+    def price_apart(self, *queries: tuple[Index, Array]) -> list[Priced]:
         """Price several lists of layouts at batches: at once, since a call costs more than few rows do."""
-        ends = np.cumsum([len(layout) for layout, _ in asked])
-        priced = self.price(*map(np.concatenate, zip(*asked, strict=True)))
+        ends = np.cumsum([len(layout) for layout, _ in queries])
+        priced = self.price(*map(np.concatenate, zip(*queries, strict=True)))
         return [priced.take(rows) for rows in np.split(np.arange(len(priced)), ends[:-1])]
 
-    def between(self, found: Priced, able: Bools, most: int = MOST_BETWEEN) -> tuple[Index, Array]:
-        """Return the batches between neighbours of ``found``, at most so many, where what lies there is ``able``.
+    def between(self, priced: Priced, able: Bools, limit: int = MAX_BETWEEN) -> tuple[Index, Array]:
+        """Return the batches between neighbours of ``priced``, at most so many, where what lies there is ``able``.
 
-        ``found`` is by layout and batch; ``able`` as :func:`batches_between` takes it.
+        ``priced`` is by layout and batch; ``able`` as :func:`batches_between` takes it.
         """
-        return batches_between(found.layout, found.batch, self.tp[found.layout], able, most)
+        return batches_between(priced.layout, priced.batch, self.tp[priced.layout], able, limit)
 
-    def near(self, found: Priced, step_s: float) -> tuple[Index, Array]:
+    def near(self, priced: Priced, step_s: float) -> tuple[Index, Array]:
         """Return batches near the largest of each layout whose step takes at most ``step_s``, unless that is known.
 
-        It lies between the last of ``found``, which is by layout and batch, that is within and the first that is not:
-        some near where a straight line between the two reaches ``step_s``, and some evenly spread.
+        It lies between the last of ``priced``, by layout and batch, that is within and the first that is not: some
+        near where a straight line between the two reaches ``step_s``, and some evenly spread.
         """
-        last = _last_within(found, step_s)
-        layout, tp = found.layout[last], self.tp[found.layout[last]]
-        low, high = np.rint(found.batch[last] * tp), np.rint(found.batch[last + 1] * tp)
-        share = (step_s - found.step_s[last]) / (found.step_s[last + 1] - found.step_s[last])
-        between = np.stack([np.floor(low + (high - low) * part) for part in (share, *PARTS)])
-        tried = np.clip(np.concatenate([between, between[0] + NEXT[:, None]]), low + 1, high - 1)
+        rows = _last_within(priced, step_s)
+        layout, tp = priced.layout[rows], self.tp[priced.layout[rows]]
+        low, high = np.rint(priced.batch[rows] * tp), np.rint(priced.batch[rows + 1] * tp)
+        share = (step_s - priced.step_s[rows]) / (priced.step_s[rows + 1] - priced.step_s[rows])
+        between = np.stack([np.floor(low + (high - low) * part) for part in (share, *SPREAD_PARTS)])
+        tried = np.clip(np.concatenate([between, between[0] + NEIGHBOURS[:, None]]), low + 1, high - 1)
         unknown = high - low > 1
         return np.tile(layout[unknown], len(tried)), np.ravel((tried / tp)[:, unknown])
 
-    def largest_within(self, found: Priced, step_s: float) -> Priced:
+    def largest_within(self, priced: Priced, step_s: float) -> Priced:
         """Return the largest batch of each layout whose step takes at most ``step_s``, where a larger one fits.
 
-        Between the last of ``found`` that is within and the first that is not, :meth:`near` it, is priced until it is
-        found, all layouts at once.
+        Between the last of ``priced`` that is within and the first that is not, :meth:`near` it, is priced until it
+        is known, all layouts at once.
         """
-        found = found.take(np.lexsort((found.batch, found.layout)))
-        last = _last_within(found, step_s)
-        next_ = self.near(found, step_s)
-        if not len(next_[0]):
-            return found.take(last)
-        both = found.take(np.concatenate([last, last + 1]))
-        return self.largest_within(both.joined(self.price(*next_)), step_s)
+        priced = priced.take(np.lexsort((priced.batch, priced.layout)))
+        rows = _last_within(priced, step_s)
+        nearer = self.near(priced, step_s)
+        if not len(nearer[0]):
+            return priced.take(rows)
+        ends = priced.take(np.concatenate([rows, rows + 1]))
+        return self.largest_within(ends.joined(self.price(*nearer)), step_s)
 
 
-def _last_within(found: Priced, step_s: float) -> Index:
+def _last_within(priced: Priced, step_s: float) -> Index:
     """Rows whose step takes at most ``step_s`` and that of the next, of the same layout, does not."""
-    within = found.step_s <= step_s
-    return np.flatnonzero((found.layout[1:] == found.layout[:-1]) & within[:-1] & ~within[1:])
+    within = priced.step_s <= step_s
+    return np.flatnonzero((priced.layout[1:] == priced.layout[:-1]) & within[:-1] & ~within[1:])
 
 
 def _legal(
@@ -219,16 +221,18 @@ def _legal(
     one expert. Both are powers of two unless any shape will do.
     """
     model, legal = pricer.deployment.model, []
-    for what in arranged:
-        widths, parts = widths_of(model, what, cut_experts=cut_experts)
+    for arrangement in arranged:
+        widths, parts = widths_of(model, arrangement, cut_experts=cut_experts)
         if not pricer.deployment.any_shape:
             widths, parts = list(filter(is_power_of_two, widths)), list(filter(is_power_of_two, parts))
         if model.moe is not None:
-            smallest = min(len(stage) for stage in what.replicas[0])
+            smallest = min(len(stage) for stage in arrangement.replicas[0])
             copies = model.moe.experts + (pricer.redundant or 0)
             parts = [part for part in parts if -(-copies // (smallest // part)) <= model.moe.experts]
         legal.append([(tp, part) for tp in widths for part in parts])
-    rows = [(number, *pair) for number, what in enumerate(variants) for pair in legal[what.number]]
+    rows = [
+        (number, *pair) for number, arrangement in enumerate(variants) for pair in legal[arrangement.number]
+    ]
     return np.array(rows, dtype=np.int64).reshape(-1, 3).T
 
 

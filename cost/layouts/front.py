@@ -54,12 +54,12 @@ def pareto(x: ArrayLike, y: ArrayLike, group: NDArray[np.int64] | None = None) -
     # largest x first, then largest y, then the earliest point: each next one must be higher than all before
     order = known[np.lexsort((known, -up[known], -right[known], of[known]))]
     rank = pairs(of[order], np.unique(up[order], return_inverse=True)[1].reshape(-1))
-    kept = np.ones(len(order), dtype=bool)
-    kept[1:] = rank[1:] > np.maximum.accumulate(rank)[:-1]
-    return order[kept][::-1].astype(np.int64)
+    unbeaten = np.ones(len(order), dtype=bool)
+    unbeaten[1:] = rank[1:] > np.maximum.accumulate(rank)[:-1]
+    return order[unbeaten][::-1].astype(np.int64)
 
 
-_MANY, _SAMPLED, _ASKED = 8192, 1024, 12
+_MIN_FILTERED, _SAMPLE_POINTS, _FILTER_POINTS = 8192, 1024, 12
 """Points above which dominated ones are dropped before sorting; points sampled, and of their front compared."""
 
 
@@ -67,11 +67,11 @@ def _few_beaten(
     right: NDArray[np.float64], up: NDArray[np.float64], known: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return ``known`` without most of the points that a few of them beat in both figures."""
-    if len(known) <= _MANY:
+    if len(known) <= _MIN_FILTERED:
         return known
-    some = known[:: len(known) // _SAMPLED]
-    front = some[pareto(right[some], up[some])]
+    sample = known[:: len(known) // _SAMPLE_POINTS]
+    front = sample[pareto(right[sample], up[sample])]
     x, y, beaten = right[known], up[known], np.zeros(len(known), dtype=bool)
-    for one in front[:: -(-len(front) // _ASKED)]:
-        beaten |= (x < right[one]) & (y < up[one])
+    for point in front[:: -(-len(front) // _FILTER_POINTS)]:
+        beaten |= (x < right[point]) & (y < up[point])
     return known[~beaten]

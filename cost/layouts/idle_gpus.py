@@ -9,9 +9,9 @@ import numpy as np
 
 from cost.inputs.workload import CHUNK_TOKENS
 from cost.layouts.arrays import Array, Bools, Index
-from cost.layouts.batches import MOST_BETWEEN, may_be_best
-from cost.layouts.candidates import MOST_REPLICA_GPUS, Arrangement, candidates
-from cost.layouts.deployable import MOST_MIXED
+from cost.layouts.batches import MAX_BETWEEN, may_be_best
+from cost.layouts.candidates import MAX_REPLICA_GPUS, Arrangement, candidates
+from cost.layouts.deployable import MAX_MIXED_GPUS
 from cost.layouts.fitting import FittingLayouts, Priced
 from cost.layouts.front import pareto
 from cost.layouts.stages import Pricer
@@ -19,12 +19,12 @@ from cost.layouts.unlike_stages import unlike_arrangements
 
 Points = tuple[Array, Array]
 
-NEAR, MOST_NEAR = 0.05, 16
+NEAR_LOSS, MAX_NEAR = 0.05, 16
 """How much less than the best at its speed an arrangement that leaves GPUs idle may yield and still be priced, though
 none of it is on the frontier: unequal loads may put it there. And how many of both kinds there are, unless more are
 on the frontier: the nearest."""
 
-_FIRST, _BETWEEN = 1 / 3, (7, MOST_BETWEEN)
+_FIRST_STEPS, _BETWEEN_LIMITS = 1 / 3, (7, MAX_BETWEEN)
 """Batches to the double at which they are looked at first, then how many more between two neighbours where needed."""
 
 
@@ -70,11 +70,11 @@ def arranged_in(
     def arrange() -> Chosen:
         return chosen(pricer, imbalance=imbalance, chunk_tokens=chunk_tokens, cut_experts=cut_experts)
 
-    found = pricer.deployment.once(
+    choice = pricer.deployment.once(
         arrange, "arranged", pricer.redundant, imbalance, chunk_tokens, cut_experts
     )
-    idle = found.alone if alone else found.whole
-    return [found.arranged[number] for number in (*range(found.always), *idle)]
+    idle = choice.alone if alone else choice.whole
+    return [choice.arranged[number] for number in (*range(choice.always), *idle)]
 
 
 def chosen(
@@ -90,19 +90,22 @@ def chosen(
     deployment = pricer.deployment
     usual, idle = map(list, candidates(deployment.cluster, deployment.model, any_shape=deployment.any_shape))
     unlike = unlike_arrangements(pricer)
-    base = [*usual, *(what for what in unlike if what not in usual)]
+    base = [*usual, *(arrangement for arrangement in unlike if arrangement not in usual)]
 
     def fitting(base: Sequence[Arrangement], idle: Sequence[Arrangement]) -> FittingLayouts | None:
         return FittingLayouts.of(
             pricer, [*base, *idle], cut_experts=cut_experts, chunk_tokens=chunk_tokens, imbalance=imbalance
         )
 
-    layouts, most = None, MOST_MIXED
+    layouts, max_gpus = None, MAX_MIXED_GPUS
     if deployment.workload.phase == "both" and not deployment.any_shape:
-        while most < MOST_REPLICA_GPUS and (layouts is None or not len(layouts.most)):
-            few, rest = ([one for one in some if one.replica_gpus <= most] for some in (base, idle))
-            layouts, most = fitting(few, rest), 2 * most
-        base, idle = few, rest
+        while max_gpus < MAX_REPLICA_GPUS and (layouts is None or not len(layouts.most)):
+            small_base, small_idle = (
+                [candidate for candidate in arrangements if candidate.replica_gpus <= max_gpus]
+                for arrangements in (base, idle)
+            )
+            layouts, max_gpus = fitting(small_base, small_idle), 2 * max_gpus
+        base, idle = small_base, small_idle
     else:
         layouts = fitting(base, idle)
     arranged = [*base, *idle]
@@ -110,61 +113,61 @@ def chosen(
         return Chosen(arranged, None, None, len(base))
     number = layouts.arrangement
     always = number < len(base)
-    found, at_few = layouts.price_apart(layouts.grid(always), layouts.grid(~always, steps=_FIRST))
+    priced, at_few = layouts.price_apart(layouts.grid(always), layouts.grid(~always, steps=_FIRST_STEPS))
     if not idle:
-        return Chosen(arranged, layouts, found, len(base))
-    used = np.array([what.gpus_used for what in arranged], dtype=np.float64)[number]
+        return Chosen(arranged, layouts, priced, len(base))
+    used = np.array([arrangement.gpus_used for arrangement in arranged], dtype=np.float64)[number]
     shares = np.ones_like(used), used
-    fronts = [_front(found, share) for share in shares]
-    others = _near_batches(layouts, at_few, fronts, shares)
-    of = number[others.layout]
-    whole, alone = (
-        _near(of, _points(others, share), front) for front, share in zip(fronts, shares, strict=True)
+    fronts = [_front(priced, share) for share in shares]
+    idle_priced = _near_batches(layouts, at_few, fronts, shares)
+    of = number[idle_priced.layout]
+    by_cluster, by_used = (
+        _near(of, _points(idle_priced, share), front) for front, share in zip(fronts, shares, strict=True)
     )
-    return Chosen(arranged, layouts, found, len(base), sorted(whole), sorted(whole | alone))
+    return Chosen(arranged, layouts, priced, len(base), sorted(by_cluster), sorted(by_cluster | by_used))
 
 
 def _near(of: Index, points: Points, front: Points) -> set[int]:
     """Return those that have a point on the frontier, and the nearest to it; ``of [points]`` says whose each is."""
     if not len(of):
         return set()
-    speed, rate = (np.log(np.concatenate(both)) for both in zip(front, points, strict=True))
+    speed, rate = (np.log(np.concatenate(figures)) for figures in zip(front, points, strict=True))
     edge, known = pareto(speed, rate), len(front[0])
-    first = set(of[edge[edge >= known] - known].tolist())
+    on_edge = set(of[edge[edge >= known] - known].tolist())
     behind = np.interp(speed[known:], speed[edge], rate[edge]) - rate[known:]
     nearest = np.full(int(of.max()) + 1, np.inf)
     np.minimum.at(nearest, of, behind)
-    others = [one for one in np.argsort(nearest, kind="stable").tolist() if one not in first]
-    near = [one for one in others if nearest[one] <= NEAR]
-    return first | set(near[: max(0, MOST_NEAR - len(first))])
+    ranked = [number for number in np.argsort(nearest, kind="stable").tolist() if number not in on_edge]
+    near = [number for number in ranked if nearest[number] <= NEAR_LOSS]
+    return on_edge | set(near[: max(0, MAX_NEAR - len(on_edge))])
 
 
-def _points(found: Priced, share: Array) -> Points:
+def _points(priced: Priced, share: Array) -> Points:
     """Steps per second, and tokens per second for each of ``share [layouts]``, of what was priced."""
-    return 1 / found.step_s, found.tok_s / share[found.layout]
+    return 1 / priced.step_s, priced.tok_s / share[priced.layout]
 
 
-def _front(found: Priced, share: Array) -> Points:
-    speed, rate = _points(found, share)
+def _front(priced: Priced, share: Array) -> Points:
+    speed, rate = _points(priced, share)
     edge = pareto(speed, rate)
     return speed[edge], rate[edge]
 
 
 def _near_batches(
-    layouts: FittingLayouts, found: Priced, fronts: Sequence[Points], shares: Sequence[Array]
+    layouts: FittingLayouts, priced: Priced, fronts: Sequence[Points], shares: Sequence[Array]
 ) -> Priced:
-    """Price ``found`` at the batches between, too, that none of them, nor of ``fronts``, beats.
+    """Price ``priced`` at the batches between, too, that none of them, nor of ``fronts``, beats.
 
     By each of ``shares``, of which ``fronts`` are.
     """
 
-    def able(found: Priced) -> Bools:
-        each = (
-            may_be_best(*_points(found, share), front) for front, share in zip(fronts, shares, strict=True)
+    def able(priced: Priced) -> Bools:
+        flags = (
+            may_be_best(*_points(priced, share), front) for front, share in zip(fronts, shares, strict=True)
         )
-        return np.asarray(np.any(list(each), axis=0))
+        return np.asarray(np.any(list(flags), axis=0))
 
-    for most in _BETWEEN if len(found) else ():
-        found = found.take(np.lexsort((found.batch, found.layout)))
-        found = found.joined(layouts.price(*layouts.between(found, able(found), most)))
-    return found
+    for limit in _BETWEEN_LIMITS if len(priced) else ():
+        priced = priced.take(np.lexsort((priced.batch, priced.layout)))
+        priced = priced.joined(layouts.price(*layouts.between(priced, able(priced), limit)))
+    return priced

@@ -11,9 +11,9 @@ from cost.layouts.arrays import Array
 from cost.layouts.partition import Split, best_cuts, ranges_of
 from cost.layouts.stage_order import Order, OrderProblem, StageOrder
 
-WORK = 8e6
+SEARCH_STEPS = 8e6
 """Steps of dynamic programmes, a few nanoseconds each, that exchanges are worth."""
-FEWEST, MOST = 16, 400
+MIN_ORDERS, MAX_ORDERS = 16, 400
 """Orders tried at least and at most."""
 
 
@@ -28,23 +28,23 @@ def split_in_order(problem: OrderProblem, order: Sequence[int]) -> Split | None:
     stages can have, from the least ``m`` on.
     """
     seconds, tour, depth = _runs(problem, order), problem.tour_seconds(order), len(order)
-    slowest, found = _best_split(seconds, np.maximum)
-    if found is None:
+    slowest, ranges = _best_split(seconds, np.maximum)
+    if ranges is None:
         return None
-    best: tuple[float, Split] = problem.step_seconds(order, found), found
+    best: tuple[float, Split] = problem.step_seconds(order, ranges), ranges
     # a stage slower than the best step allows is in no better split
     times = np.unique(seconds[(seconds >= slowest) & (depth * seconds <= best[0])])
     low, high = 0, len(times)
     while low < high:
         middle = (low + high) // 2 if low else 0
-        total, found = _best_split(np.where(seconds <= times[middle], seconds, np.inf), np.add)
-        if found is None:
+        total, ranges = _best_split(np.where(seconds <= times[middle], seconds, np.inf), np.add)
+        if ranges is None:
             low = middle + 1
             continue
-        step = problem.step_seconds(order, found)
+        step = problem.step_seconds(order, ranges)
         if step < best[0]:
-            best = step, found
-        if total + tour <= depth * float(problem.stage_seconds(order, found).max()):
+            best = step, ranges
+        if total + tour <= depth * float(problem.stage_seconds(order, ranges).max()):
             high = middle  # a slower slowest stage only makes it worse
         else:
             low = middle + 1
@@ -53,8 +53,8 @@ def split_in_order(problem: OrderProblem, order: Sequence[int]) -> Split | None:
 
 def _runs(problem: OrderProblem, order: Sequence[int]) -> Array:
     """Seconds of runs of layers on each stage (:func:`best_cuts`), infinite where they have no room."""
-    groups, before, layers = list(order), problem.before.astype(np.float64), problem.layers
-    held = before[:, None, :] - before[:, :, None]
+    groups, cumulative, layers = list(order), problem.before.astype(np.float64), problem.layers
+    held = cumulative[:, None, :] - cumulative[:, :, None]
     seconds = np.einsum("kij,ks->sij", held, problem.seconds[:, groups])
     memory = np.einsum("kij,ks->sij", held, problem.memory[:, groups])
     memory += problem.fixed_memory[groups][:, None, None]
@@ -82,8 +82,8 @@ def exchanged_order(problem: OrderProblem, known: Sequence[Sequence[int]] = ()) 
     idle one, or a part of the order turns round, as long as the step gets shorter. How many orders are tried depends
     on the size alone, not on the clock.
     """
-    each = problem.stages * (problem.layers + 1) ** 2 * 4
-    search = _Exchange(problem, int(np.clip(WORK / each, FEWEST, MOST)))
+    steps = problem.stages * (problem.layers + 1) ** 2 * 4
+    search = _Exchange(problem, int(np.clip(SEARCH_STEPS / steps, MIN_ORDERS, MAX_ORDERS)))
     for order in known:
         search.better(tuple(order))
     for order in _first_orders(problem):
@@ -97,14 +97,14 @@ def exchanged_order(problem: OrderProblem, known: Sequence[Sequence[int]] = ()) 
 class _Exchange:
     """The best of the orders that were tried; orders that differ in exchangeable groups count as one."""
 
-    def __init__(self, problem: OrderProblem, most: int) -> None:
-        self.problem, self.most = problem, most
+    def __init__(self, problem: OrderProblem, limit: int) -> None:
+        self.problem, self.limit = problem, limit
         self.best: StageOrder | None = None
         self.tried: set[Order] = set()
 
     def left(self) -> int:
         """Orders that may still be tried."""
-        return self.most - len(self.tried)
+        return self.limit - len(self.tried)
 
     def better(self, order: Order) -> bool:
         """Try an order; whether it is better than all before."""
@@ -115,10 +115,10 @@ class _Exchange:
         ranges = split_in_order(self.problem, order)
         if ranges is None:
             return False
-        found = StageOrder.of(self.problem, order, ranges)
-        if self.best is not None and found.step_s >= self.best.step_s:
+        candidate = StageOrder.of(self.problem, order, ranges)
+        if self.best is not None and candidate.step_s >= self.best.step_s:
             return False
-        self.best = found
+        self.best = candidate
         return True
 
     def exchange(self) -> None:
@@ -129,13 +129,13 @@ class _Exchange:
                 return
 
     def _neighbours(self, order: Order) -> Iterator[Order]:
-        many = len(order)
+        stages = len(order)
         idle = [group for group in range(self.problem.groups) if group not in set(order)]
-        for i in range(many):
+        for i in range(stages):
             for group in idle:
                 yield (*order[:i], group, *order[i + 1 :])
-        for i in range(many):
-            for j in range(i + 1, many):
+        for i in range(stages):
+            for j in range(i + 1, stages):
                 swapped = list(order)
                 swapped[i], swapped[j] = order[j], order[i]
                 yield tuple(swapped)
@@ -166,9 +166,9 @@ def _first_orders(problem: OrderProblem) -> Iterator[Order]:
 
 def _nearest(problem: OrderProblem, groups: list[int], begin: int) -> Order:
     """Return a tour that always goes to the nearest group left."""
-    left, tour = list(groups), [groups[begin]]
-    left.remove(tour[0])
-    while left:
-        tour.append(min(left, key=lambda group: problem.hop_seconds[tour[-1], group]))
-        left.remove(tour[-1])
+    unvisited, tour = list(groups), [groups[begin]]
+    unvisited.remove(tour[0])
+    while unvisited:
+        tour.append(min(unvisited, key=lambda group: problem.hop_seconds[tour[-1], group]))
+        unvisited.remove(tour[-1])
     return tuple(tour)

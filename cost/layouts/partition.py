@@ -17,9 +17,9 @@ from topology.base.errors import InputError
 
 Split = tuple[range, ...]
 
-MOST_CELLS, MOST_AT_ONCE = 1 << 27, 1 << 22
+MAX_CELLS, MAX_CELLS_AT_ONCE = 1 << 27, 1 << 22
 """Runs of layers in the tables of one pipeline, and of as many as are cut at once."""
-WITHIN = 1e-9
+SPLIT_TOLERANCE = 1e-9
 """By how much the largest stage of a split may be above the smallest there is, where something else is balanced."""
 
 
@@ -65,18 +65,18 @@ def best_cuts(runs: Array, row_of: Sequence[int], combine: np.ufunc = np.maximum
     best = np.full((max(1, len(row_of) - 1), pipelines, width + places), np.inf)
     reached = np.empty(runs.shape[1:])
     best[0][:, width + length] = runs[row_of[0]][width - length, :, length].T
-    before = _before(best, width)
+    previous = _before(best, width)
     for stage, row in enumerate(row_of[1:-1]):
-        combine(before[stage], runs[row], out=reached).min(axis=0, out=best[stage + 1][:, width:])
-    every, back = np.arange(pipelines), np.arange(width)[:, None]
+        combine(previous[stage], runs[row], out=reached).min(axis=0, out=best[stage + 1][:, width:])
+    pipeline, back = np.arange(pipelines), np.arange(width)[:, None]
     stops, value = [np.full(pipelines, places - 1)], best[-1][:, -1]
     for stage in range(len(row_of) - 1, 0, -1):
         stop = stops[-1]
-        last = combine(best[stage - 1][every, stop + back], runs[row_of[stage]][:, every, stop])
-        which = last.argmin(axis=0)
+        totals = combine(best[stage - 1][pipeline, stop + back], runs[row_of[stage]][:, pipeline, stop])
+        which = totals.argmin(axis=0)
         stops.append(np.maximum(stop - width + which, 0))
         if stage == len(row_of) - 1:
-            value = last[which, every]
+            value = totals[which, pipeline]
     return value, np.stack([np.zeros(pipelines, dtype=np.int64), *stops[::-1]])
 
 
@@ -96,11 +96,11 @@ class Costs:
     fixed: Array
 
     @classmethod
-    def joined(cls, found: Sequence[Costs]) -> Costs:
+    def joined(cls, costs: Sequence[Costs]) -> Costs:
         """Return the pipelines of several, one after the other."""
         return cls(
-            np.concatenate([one.layers for one in found], axis=1),
-            np.concatenate([one.fixed for one in found], axis=1),
+            np.concatenate([cost.layers for cost in costs], axis=1),
+            np.concatenate([cost.fixed for cost in costs], axis=1),
         )
 
     def some(self, which: slice) -> Costs:
@@ -121,7 +121,7 @@ class Costs:
             If there are too many runs to keep.
         """
         ends = self.ends
-        if ends[:, 0].size * width > MOST_CELLS:
+        if ends[:, 0].size * width > MAX_CELLS:
             layers, rows = self.layers.shape[2], len(ends)
             raise InputError(
                 f"{layers:,} layers on {rows} kinds of stages are too many to partition; use one stage."
@@ -136,47 +136,50 @@ class Costs:
         layers, stages, rows = self.layers.shape[2], len(row_of), list(row_of)
         cuts = np.arange(stages + 1) * layers // stages
         even = self.ends[rows, :, cuts[1:]] - self.ends[rows, :, cuts[:-1]] + self.fixed[rows]
-        limit = even.max(axis=0) * (1 + 2 * WITHIN)
-        least, most = 1, layers
-        while least < most:
-            middle = (least + most) // 2
+        limit = even.max(axis=0) * (1 + 2 * SPLIT_TOLERANCE)
+        low, high = 1, layers
+        while low < high:
+            middle = (low + high) // 2
             longer = (self.ends[:, :, middle + 1 :] - self.ends[:, :, : -middle - 1]).min(axis=2) + self.fixed
             if np.all(longer > limit):
-                most = middle
+                high = middle
             else:
-                least = middle + 1
-        return least
+                low = middle + 1
+        return low
 
 
-def balanced_splits(costs: Costs, then: Costs, row_of: Sequence[int]) -> list[Split]:
+def balanced_splits(costs: Costs, tie_costs: Costs, row_of: Sequence[int]) -> list[Split]:
     """Return the split of each pipeline whose largest stage is as small as can be, no stage empty.
 
     Parameters
     ----------
-    costs, then:
+    costs, tie_costs:
         What is balanced, and what is balanced next: of the splits whose largest stage is as small as can be, the one
         whose largest stage is smallest in this.
     row_of:
         The row of each stage, the same in all pipelines.
     """
     width, pipelines = costs.longest(row_of), costs.fixed.shape[1]
-    at_once = max(1, MOST_AT_ONCE // (costs.ends[:, 0].size * width))
-    found: list[Split] = []
+    at_once = max(1, MAX_CELLS_AT_ONCE // (costs.ends[:, 0].size * width))
+    splits: list[Split] = []
     for start in range(0, pipelines, at_once):
         part = slice(start, start + at_once)
-        runs, other = costs.some(part).runs(width), then.some(part).runs(width)
+        runs, tie_runs = costs.some(part).runs(width), tie_costs.some(part).runs(width)
         largest = best_cuts(runs, row_of)[0]
-        other[runs > largest[:, None] * (1 + WITHIN)] = np.inf
-        found += [ranges_of(stops) for stops in best_cuts(other, row_of)[1].T.tolist()]
-    return found
+        tie_runs[runs > largest[:, None] * (1 + SPLIT_TOLERANCE)] = np.inf
+        splits += [ranges_of(stops) for stops in best_cuts(tie_runs, row_of)[1].T.tolist()]
+    return splits
 
 
-TYPICAL = {"decode": ((1.0, True), (64.0, False), (64.0, True)), "prefill": ((1.0, False), (8.0, False))}
+TYPICAL_BATCHES = {
+    "decode": ((1.0, True), (64.0, False), (64.0, True)),
+    "prefill": ((1.0, False), (8.0, False)),
+}
 """Sequences per GPU at which layers are weighed against each other and against the head, and whether all GPUs of a
 stage are one tensor-parallel group then. What suits few sequences best need not suit many, and splits for one batch
 alone would favour one chip over another by chance."""
 
-BEYOND = 2
+SHORTER_SPLITS = 2
 """Layers fewer on the last stage than in any split that is balanced."""
 
 
@@ -199,28 +202,28 @@ def variants_of(
 ) -> list[Variant]:
     """Return arrangements, each with every split of its layers that is worth pricing; ``lines``: a replica of each.
 
-    Layers are split so that the slowest stage is fastest, experts balanced, at each of :data:`TYPICAL`; so that the
-    fullest GPU is least full, which leaves room for more sequences; and in the ways between these.
+    Layers are split so that the slowest stage is fastest, experts balanced, at each of :data:`TYPICAL_BATCHES`; so
+    that the fullest GPU is least full, which leaves room for more sequences; and in the ways between these.
     """
-    lines = [pricer.lines(what)[0][0] for what in arranged] if lines is None else lines
+    lines = [pricer.lines(arrangement)[0][0] for arrangement in arranged] if lines is None else lines
     kind_of = pricer.deployment.model.kind_of
     staged = [number for number, line in enumerate(lines) if len(line.kinds) > 1]
     balanced = dict(zip(staged, _balanced(pricer, [lines[number] for number in staged]), strict=True))
-    found: list[Variant] = []
-    for number, (what, line) in enumerate(zip(arranged, lines, strict=True)):
+    variants: list[Variant] = []
+    for number, (arrangement, line) in enumerate(zip(arranged, lines, strict=True)):
         splits: list[Split] = [(range(len(kind_of)),)]
         if number in balanced:
             middle = set(line.kinds[1:-1])
             splits = between(list(dict.fromkeys(balanced[number])), kind_of if len(middle) == 1 else ())
-        found += [Variant(number, what, ranges) for ranges in splits]
-    return found
+        variants += [Variant(number, arrangement, ranges) for ranges in splits]
+    return variants
 
 
 def _balanced(pricer: Pricer, lines: Sequence[Line]) -> list[list[Split]]:
-    """Return the balanced splits of some replicas: at each of :data:`TYPICAL`, then of memory."""
+    """Return the balanced splits of some replicas: at each of :data:`TYPICAL_BATCHES`, then of memory."""
     used = sorted({kind for line in lines for kind in line.kinds})
-    every = list(pricer.kinds)
-    weights = _weights(pricer, [every[kind] for kind in used]) if used else []
+    all_kinds = list(pricer.kinds)
+    weights = _weights(pricer, [all_kinds[kind] for kind in used]) if used else []
     place = {kind: number for number, kind in enumerate(used)}
     kind_of = np.array(pricer.deployment.model.kind_of)
     patterns: dict[tuple[int, ...], list[tuple[int, list[int]]]] = {}
@@ -230,13 +233,18 @@ def _balanced(pricer: Pricer, lines: Sequence[Line]) -> list[list[Split]]:
         rows = list(dict.fromkeys(ends))
         patterns.setdefault(tuple(map(rows.index, ends)), []).append((number, [kind for kind, _, _ in rows]))
     balanced: list[list[Split]] = [[] for _ in lines]
-    for row_of, found in patterns.items():
-        kinds = np.array([row for _, row in found]).T
+    for row_of, members in patterns.items():
+        kinds = np.array([row for _, row in members]).T
         *times, memory = (weight.costs(kind_of, kinds, row_of) for weight in weights)
-        first, then = Costs.joined([*times, memory]), Costs.joined([memory for _ in times] + times[-1:])
-        splits = balanced_splits(first, then, row_of)  # all at once: each call costs more than what it does
-        for place_, (number, _) in enumerate(found):
-            balanced[number] = splits[place_ :: len(found)]
+        primary, secondary = (
+            Costs.joined([*times, memory]),
+            Costs.joined([memory for _ in times] + times[-1:]),
+        )
+        splits = balanced_splits(
+            primary, secondary, row_of
+        )  # all at once: each call costs more than what it does
+        for place_, (number, _) in enumerate(members):
+            balanced[number] = splits[place_ :: len(members)]
     return balanced
 
 
@@ -244,20 +252,20 @@ def between(splits: list[Split], kind_of: Sequence[int] = ()) -> list[Split]:
     """Return splits and those on the way from one to the next: what suits a batch between theirs lies there.
 
     They are taken by the layers of the last stage, and every cut moves to that of the next in as many even steps as
-    the cut that moves farthest has layers to go. :data:`BEYOND` more leave the last stage, which has the head, fewer
-    layers than any: a chip with a little more compute must not lose the split that suits one with less. For the same
-    reason stages on the way that are alike get equally many layers: those of one kind by ``kind_of`` (empty: stages
-    differ).
+    the cut that moves farthest has layers to go. :data:`SHORTER_SPLITS` more leave the last stage, which has the
+    head, fewer layers than any: a chip with a little more compute must not lose the split that suits one with less.
+    For the same reason stages on the way that are alike get equally many layers: those of one kind by ``kind_of``
+    (empty: stages differ).
     """
     order = sorted(splits, key=lambda split: len(split[-1]))
-    found = dict.fromkeys([*_shorter(order[0]), order[0]])
-    for before, after in pairwise(order):
-        cuts = np.array([[stage.stop for stage in split] for split in (before, after)])
+    ways = dict.fromkeys([*_shorter(order[0]), order[0]])
+    for start, end in pairwise(order):
+        cuts = np.array([[stage.stop for stage in split] for split in (start, end)])
         steps = int(np.abs(cuts[1] - cuts[0]).max())
         for step in range(1, steps + 1):
             stops = [0, *np.round(cuts[0] + (cuts[1] - cuts[0]) * step / steps).astype(int).tolist()]
-            found[ranges_of(_evened(stops, kind_of))] = None
-    return [split for split in found if all(split)]
+            ways[ranges_of(_evened(stops, kind_of))] = None
+    return [split for split in ways if all(split)]
 
 
 def _evened(stops: list[int], kind_of: Sequence[int]) -> list[int]:
@@ -270,13 +278,13 @@ def _evened(stops: list[int], kind_of: Sequence[int]) -> list[int]:
 
 def _shorter(split: Split) -> list[Split]:
     """Return splits whose last stage has a layer fewer each, which the stage with fewest of the others gets."""
-    found = []
+    shorter = []
     lengths = [len(stage) for stage in split]
-    for _ in range(min(BEYOND, lengths[-1] - 1)):
+    for _ in range(min(SHORTER_SPLITS, lengths[-1] - 1)):
         lengths[-1] -= 1
         lengths[lengths.index(min(lengths[:-1]))] += 1
-        found.append(ranges_of(accumulate(lengths, initial=0)))
-    return found
+        shorter.append(ranges_of(accumulate(lengths, initial=0)))
+    return shorter
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,17 +306,17 @@ class _Weights:
 def _weights(pricer: Pricer, stages: list[Stage]) -> list[_Weights]:
     """Seconds, and fractions of HBM, of everything that a stage may hold, on each kind of stage."""
     model, phase = pricer.deployment.model, pricer.deployment.workload.step_phase
-    typical = [*TYPICAL[phase], (1.0, False)]  # the last for memory
+    typical = [*TYPICAL_BATCHES[phase], (1.0, False)]  # the last for memory
     table = StageTable.bare(stages * len(typical), len(model.kinds))
     rows, held = single_parts(model, len(table.kind))
-    batch, whole = (np.repeat(column, len(stages))[rows] for column in zip(*typical, strict=True))
+    batch, one_group = (np.repeat(column, len(stages))[rows] for column in zip(*typical, strict=True))
     # attention as wide as the group where it is one (as without experts), else one wide
     single, group = np.ones(len(rows), dtype=np.int64), table.gpus[rows].astype(np.int64)
-    tp = group if model.moe is None else np.where(whole, group, single)
+    tp = group if model.moe is None else np.where(one_group, group, single)
     shape = pricer.shape(table, rows, tp=tp, moe_tp=single, batch=batch)
     weights, cache = pricer.memory(table, rows, shape, held, buffers=False)
     budgets = pricer.budgets(table, rows, shape)
     step_s = pricer.seconds(table, rows, shape, held, bounds=False).step_s
-    found = np.stack([step_s, (weights + cache / budgets.part) / budgets.usable])
-    times, memory = found.reshape(2, -1, len(typical), len(stages)).swapaxes(1, 2)
+    figures = np.stack([step_s, (weights + cache / budgets.part) / budgets.usable])
+    times, memory = figures.reshape(2, -1, len(typical), len(stages)).swapaxes(1, 2)
     return [_Weights(values[:-2], values[-2], values[-1]) for values in (*times[:-1], memory[-1])]

@@ -49,15 +49,15 @@ class PartsOf:
     def __call__(self) -> StepParts:
         """Return what the step of each configuration is spent on: that of its slowest pipeline."""
         layouts = self.layouts
-        pricer, pipelines, asked = layouts.pricer, layouts.pipelines, layouts.widths(self.layout, self.batch)
+        pricer, pipelines, widths = layouts.pricer, layouts.pipelines, layouts.widths(self.layout, self.batch)
         of, slowest = pipelines.of(layouts.variant[self.layout])
         if len(of) > len(self.layout):  # replicas differ
-            of, every, step_s = pipeline_seconds(pricer, pipelines, layouts.variant[self.layout], asked)
-            slowest = every[runs_of(of).argmax(step_s)]
+            of, pipeline, step_s = pipeline_seconds(pricer, pipelines, layouts.variant[self.layout], widths)
+            slowest = pipeline[runs_of(of).argmax(step_s)]
         line, rows = pipelines.rows(slowest)
-        at, stages = asked.rows(line), pipelines.stages
+        at, stages = widths.rows(line), pipelines.stages
         shape = pricer.shape(
-            stages, rows, tp=at.tp, moe_tp=at.moe_tp, batch=at.batch, imbalance=asked.imbalance
+            stages, rows, tp=at.tp, moe_tp=at.moe_tp, batch=at.batch, imbalance=widths.imbalance
         )
         costs = pricer.seconds(stages, rows, shape, stages.held(pricer.deployment, rows))
         runs, times, depth = runs_of(line), pipelines.times[rows], pipelines.depth[slowest]
@@ -65,7 +65,7 @@ class PartsOf:
         terms = {name: runs.sum(times * seconds) for name, seconds in costs.terms_s.items()}
         limits = {name: runs.sum(times * seconds) for name, seconds in costs.limits_s.items()}
         hops_s = np.zeros(len(slowest))
-        for fabric, hop_s in pipelines.hops_s(slowest, asked.batch).items():
+        for fabric, hop_s in pipelines.hops_s(slowest, widths.batch).items():
             limits[fabric] = limits.get(fabric, 0.0) + hop_s
             hops_s = hops_s + hop_s
         if np.any(depth > 1):
@@ -73,7 +73,7 @@ class PartsOf:
             bubble_s = np.asarray(bubble_seconds(depth, runs.max(costs.step_s), one_pass_s, hops_s))
             terms |= {HOPS.name: hops_s, BUBBLE.name: bubble_s}
             limits[IMBALANCE] = bubble_s
-        peak_s = runs.sum(times * costs.lower_s) + asked.batch * pipelines.peak_s[slowest]
+        peak_s = runs.sum(times * costs.lower_s) + widths.batch * pipelines.peak_s[slowest]
         lower_s = np.maximum(peak_s, depth * runs.max(costs.lower_s))
-        most = np.argmax(list(limits.values()), axis=0) if limits else np.zeros_like(self.layout)
-        return StepParts(lower_s, most, tuple(limits), terms)
+        bound_by = np.argmax(list(limits.values()), axis=0) if limits else np.zeros_like(self.layout)
+        return StepParts(lower_s, bound_by, tuple(limits), terms)

@@ -22,7 +22,7 @@ from cost.step.step import even_step, measured, with_even_slots
 from cost.terms.registry import TERMS
 from topology.base.units import added
 
-MOST_LINES = 10_000
+MAX_LINES = 10_000
 """Replicas of all variants; of more, equal ones are joined (a raw graph's domains are all different)."""
 _ROUNDING = 1e-6
 """Of a sequence: batches of whole ones are kept as parts of a group's width."""
@@ -108,37 +108,39 @@ def pipelines_of(
     pricer: Pricer, variants: Sequence[Variant], lines: Sequence[Sequence[tuple[Line, int]]]
 ) -> Pipelines:
     """Return the pipelines of ``variants``; ``lines``: of each arrangement, its replicas (:meth:`Pricer.lines`)."""
-    if sum(len(lines[what.number]) for what in variants) > MOST_LINES:
-        lines = [_joined(each) for each in lines]
-    found = [(at, line, count) for at, what in enumerate(variants) for line, count in lines[what.number]]
-    variant = np.array([at for at, _, _ in found], dtype=np.int64)
-    depth = np.array([len(line.kinds) for _, line, _ in found], dtype=np.int64)
-    pipeline = np.repeat(np.arange(len(found)), depth)
-    kind = np.array([kind for _, line, _ in found for kind in line.kinds], dtype=np.int64)
-    stop = np.array([one.stop for at, _, _ in found for one in variants[at].ranges], dtype=np.int64)
+    if sum(len(lines[candidate.number]) for candidate in variants) > MAX_LINES:
+        lines = [_joined(group) for group in lines]
+    replicas = [
+        (at, line, count) for at, candidate in enumerate(variants) for line, count in lines[candidate.number]
+    ]
+    variant = np.array([at for at, _, _ in replicas], dtype=np.int64)
+    depth = np.array([len(line.kinds) for _, line, _ in replicas], dtype=np.int64)
+    pipeline = np.repeat(np.arange(len(replicas)), depth)
+    kind = np.array([kind for _, line, _ in replicas for kind in line.kinds], dtype=np.int64)
+    stop = np.array([layers.stop for at, _, _ in replicas for layers in variants[at].ranges], dtype=np.int64)
     end = np.cumsum(depth)
     start = np.roll(stop, 1)
     start[end - depth] = 0
-    first, last = np.zeros((2, len(kind)))
-    first[end - depth], last[end - 1] = 1.0, 1.0
+    is_first, is_last = np.zeros((2, len(kind)))
+    is_first[end - depth], is_last[end - 1] = 1.0, 1.0
     counts = _held(pricer, start, stop)
     # what each stage is and holds, as a number
     held = np.zeros(len(kind), dtype=np.int64)
     for column in counts.T:
         held = np.unique(pairs(held, column), return_inverse=True)[1].reshape(-1)
-    stage = pairs(pairs(kind, held), (2 * first + last).astype(np.int64))
+    stage = pairs(pairs(kind, held), (2 * is_first + is_last).astype(np.int64))
     _, at, times = np.unique(pairs(pipeline, stage), return_index=True, return_counts=True)
     order = np.argsort(at)
     at = at[order]
     table = StageTable.of(
-        list(pricer.kinds), kind[at], counts[at].T.astype(np.float64), first=first[at], last=last[at]
+        list(pricer.kinds), kind[at], counts[at].T.astype(np.float64), first=is_first[at], last=is_last[at]
     )
-    hops = [{hop.fabric: hop for hop in line.hops} for _, line, _ in found]
+    hops = [{hop.fabric: hop for hop in line.hops} for _, line, _ in replicas]
     fabrics = dict.fromkeys(fabric for row in hops for fabric in row)
     return Pipelines(
         variant,
-        alike=np.array([count for _, _, count in found], dtype=np.float64),
-        gpus=np.array([line.gpus for _, line, _ in found], dtype=np.float64),
+        alike=np.array([count for _, _, count in replicas], dtype=np.float64),
+        gpus=np.array([line.gpus for _, line, _ in replicas], dtype=np.float64),
         depth=depth.astype(np.float64),
         stages=table,
         times=times[order].astype(np.float64),
@@ -149,28 +151,30 @@ def pipelines_of(
         slope_s={
             name: np.array([row[name].slope_s if name in row else 0.0 for row in hops]) for name in fabrics
         },
-        peak_s=np.array([added(hop.peak_s for hop in line.hops) for _, line, _ in found], dtype=np.float64),
+        peak_s=np.array(
+            [added(hop.peak_s for hop in line.hops) for _, line, _ in replicas], dtype=np.float64
+        ),
     )
 
 
 def _joined(lines: Sequence[tuple[Line, int]]) -> list[tuple[Line, int]]:
     """Return the replicas of an arrangement, equal ones as one."""
     count: Counter[Line] = Counter()
-    for line, many in lines:
-        count[line] += many
+    for line, repeats in lines:
+        count[line] += repeats
     return list(count.items())
 
 
 def _held(pricer: Pricer, start: Index, stop: Index) -> Index:
     """Layers of each kind in runs of layers, ``[runs, kinds]``."""
     model = pricer.deployment.model
-    before = np.zeros((len(model.layers) + 1, len(model.kinds)), dtype=np.int64)
-    before[1:] = np.cumsum(np.array(model.kind_of)[:, None] == np.arange(len(model.kinds)), axis=0)
-    return np.asarray(before[stop] - before[start])
+    cumulative = np.zeros((len(model.layers) + 1, len(model.kinds)), dtype=np.int64)
+    cumulative[1:] = np.cumsum(np.array(model.kind_of)[:, None] == np.arange(len(model.kinds)), axis=0)
+    return np.asarray(cumulative[stop] - cumulative[start])
 
 
 def pipeline_seconds(
-    pricer: Pricer, pipelines: Pipelines, variants: Index, asked: Widths
+    pricer: Pricer, pipelines: Pipelines, variants: Index, widths: Widths
 ) -> tuple[Index, Index, Array]:
     """Return the seconds of a step of every pipeline of some configurations.
 
@@ -182,34 +186,34 @@ def pipeline_seconds(
     """
     of, pipeline = pipelines.of(variants)
     line, rows = pipelines.rows(pipeline)
-    seconds = stage_seconds(pricer, pipelines.stages, rows, of[line], asked)
+    seconds = stage_seconds(pricer, pipelines.stages, rows, of[line], widths)
     runs = runs_of(line)
     one_pass_s, slowest_s = runs.sum(pipelines.times[rows] * seconds), runs.max(seconds)
     hops_s = np.zeros(len(pipeline))
-    for hop_s in pipelines.hops_s(pipeline, asked.batch[of]).values():
+    for hop_s in pipelines.hops_s(pipeline, widths.batch[of]).values():
         hops_s = hops_s + hop_s
     # with the bubble of :func:`cost.terms.pipeline.bubble_seconds`; of equal pipelines none is slower by rounding
     return of, pipeline, np.maximum(one_pass_s + hops_s, pipelines.depth[pipeline] * slowest_s)
 
 
-def stage_seconds(pricer: Pricer, stages: StageTable, rows: Index, of: Index, asked: Widths) -> Array:
+def stage_seconds(pricer: Pricer, stages: StageTable, rows: Index, of: Index, widths: Widths) -> Array:
     """Return the seconds of a step of the stages ``rows``, each of the configuration ``of`` (:class:`Widths`).
 
     They are those of :meth:`cost.layouts.stages.Pricer.seconds` but for rounding.
     """
     shapes: dict[Stage, int] = {}
     shape_of = np.array([shapes.setdefault(kind.shape, len(shapes)) for kind in pricer.kinds], dtype=np.int64)
-    sequences = asked.batch * asked.tp  # of a group: whole but for the mean of a pool that others hold up
-    whole = np.rint(sequences).astype(np.int64)
-    mean = bool(np.any(np.abs(sequences - whole) > _ROUNDING))
-    batch = np.unique(sequences, return_inverse=True)[1].reshape(-1) if mean else numbered(whole)[1]
-    width = numbered(pairs(asked.tp, asked.moe_tp))[1]
+    sequences = widths.batch * widths.tp  # of a group: whole but for the mean of a pool that others hold up
+    rounded = np.rint(sequences).astype(np.int64)
+    mean = bool(np.any(np.abs(sequences - rounded) > _ROUNDING))
+    batch = np.unique(sequences, return_inverse=True)[1].reshape(-1) if mean else numbered(rounded)[1]
+    width = numbered(pairs(widths.tp, widths.moe_tp))[1]
     cut, configuration = numbered(pairs(width, batch))
     sample = np.zeros(len(cut), dtype=np.int64)
     sample[configuration] = np.arange(len(configuration))  # one of those that are equal
     units, unit = numbered(shape_of[stages.kind[rows]] * len(cut) + configuration[of])
-    shape, one = units // max(len(cut), 1), sample[units % max(len(cut), 1)]
-    total, sent = _unit_seconds(pricer, list(shapes), shape, asked.rows(one))
+    shape, row = units // max(len(cut), 1), sample[units % max(len(cut), 1)]
+    total, sent = _unit_seconds(pricer, list(shapes), shape, widths.rows(row))
     seconds = _sums(total, stages, rows, unit)
     if not pricer.deployment.workload.overlap:
         return seconds
@@ -222,14 +226,14 @@ def stage_seconds(pricer: Pricer, stages: StageTable, rows: Index, of: Index, as
 def _sums(units: Array, stages: StageTable, rows: Index, unit: Index) -> Array:
     """Seconds of stages: of each kind of layer as often as it is there, and of the head."""
     seconds = np.zeros(len(rows))
-    for counts, each in zip([*stages.counts, stages.last], units, strict=True):
+    for counts, unit_seconds in zip([*stages.counts, stages.last], units, strict=True):
         if counts.any():
-            seconds += counts[rows] * each[unit]
+            seconds += counts[rows] * unit_seconds[unit]
     return seconds
 
 
 def _unit_seconds(
-    pricer: Pricer, shapes: Sequence[Stage], shape_of: Index, asked: Widths
+    pricer: Pricer, shapes: Sequence[Stage], shape_of: Index, widths: Widths
 ) -> tuple[Array, Array]:
     """Return seconds of one layer of each kind of the model, then of the head, and the part that is sending.
 
@@ -238,17 +242,17 @@ def _unit_seconds(
     """
     model, overlap = pricer.deployment.model, pricer.deployment.workload.overlap
     table = StageTable.bare(shapes, len(model.kinds))
-    tp, moe_tp, batch = asked.tp, asked.moe_tp, asked.batch
-    shape = pricer.shape(table, shape_of, tp=tp, moe_tp=moe_tp, batch=batch, imbalance=asked.imbalance)
+    tp, moe_tp, batch = widths.tp, widths.moe_tp, widths.batch
+    shape = pricer.shape(table, shape_of, tp=tp, moe_tp=moe_tp, batch=batch, imbalance=widths.imbalance)
     shape = with_even_slots(shape)
     if overlap:
         shape = shape.halved
     held = [*(StageShard(((layer, 1.0),), last=0.0) for layer in model.kinds), StageShard((), last=1.0)]
     total, sent = np.zeros((2, len(held), len(shape_of)))
     for machine, where in pricer.by_machine(table.machine[shape_of]):
-        some = measured(shape.rows(where), machine)
+        measured_shape = measured(shape.rows(where), machine)
         for part, shard in enumerate(held):
-            cost = even_step(model, some, machine, shard, bounds=False)
+            cost = even_step(model, measured_shape, machine, shard, bounds=False)
             total[part, where] = cost.total_s
             if overlap:
                 sending = (seconds for (term, _), seconds in cost.parts_s.items() if TERMS[term].sends)

@@ -79,11 +79,13 @@ class Sweep(Shown):
     def brief(self) -> str:
         """Return a summary of the sweep with the ends of the frontier."""
         ends = self.frontier()[[0, -1]] if len(self) else ()
-        said = (
+        figures = (
             f"{self.tok_s_per_gpu[at]:,.0f} tok/s/GPU at {self.tok_s_per_user[at]:,.3g} tok/s/user"
             for at in ends
         )
-        return f"{self.deployment.brief()}: {len(self):,} configurations, {' to '.join(said) or 'none fits'}"
+        return (
+            f"{self.deployment.brief()}: {len(self):,} configurations, {' to '.join(figures) or 'none fits'}"
+        )
 
     def __len__(self) -> int:
         return len(self.step_s)
@@ -96,10 +98,10 @@ class Sweep(Shown):
         InfeasibleError
             If no layout fits: what the closest lacks.
         """
-        what, where = self.deployment.model.name, self.deployment.cluster.name
+        model, where = self.deployment.model.name, self.deployment.cluster.name
         if not len(self):
             raise InfeasibleError(
-                f"HBM capacity binds: no layout of {what} on {where} holds a sequence of "
+                f"HBM capacity binds: no layout of {model} on {where} holds a sequence of "
                 f"{self.deployment.workload.context:,} tokens; the closest lacks {self.shortage_bytes / 1e9:.1f} GB "
                 "per GPU."
             )
@@ -178,8 +180,8 @@ class Sweep(Shown):
         LimitError
             If nothing keeps a limit that is no default: with the shortest time there is.
         """
-        asked = replace(self, limit_s=limit_s, limit_default=default)
-        return relax_default_limits(_require_best, asked, {"limit_s"} if default else ())[0]
+        limited = replace(self, limit_s=limit_s, limit_default=default)
+        return relax_default_limits(_require_best, limited, {"limit_s"} if default else ())[0]
 
     def frontier(self) -> Index:
         """Return the configurations that none beats in both speeds, from the slowest per user to the fastest."""
@@ -194,8 +196,8 @@ class Sweep(Shown):
         Those, by shape and growing speed, and the number of their shape.
         """
         shape = numbered(pairs(numbered(pairs(self.tp, self.stages))[1], self.gpus))[1]
-        found = pareto(self.tok_s_per_user, self.tok_s / self.replicas, shape)
-        return found, shape[found]
+        rows = pareto(self.tok_s_per_user, self.tok_s / self.replicas, shape)
+        return rows, shape[rows]
 
     def best_at_least(self, speed: float) -> Index:
         """Return of each such shape the one with most throughput that has ``speed`` tokens per second of a user."""
@@ -252,34 +254,34 @@ class Sweep(Shown):
             "tp attention_dp ep moe_tp stages replicas batch max_batch step_s lower_step_s "
             "tok_s tok_s_per_user tok_s_per_gpu tok_s_per_gpu_used"
         )
-        found: dict[str, Array | Index | NDArray[np.str_]] = {
+        columns: dict[str, Array | Index | NDArray[np.str_]] = {
             "layout": np.array([self.label(index) for index in range(len(self))], dtype=np.str_),
             "gpus_per_worker": self.gpus,
             "gpus_used": self.gpus * self.replicas,
             **{name: getattr(self, name) for name in names.split()},
         }
-        found["longest_wait_ms"] = self.longest_wait_ms
+        columns["longest_wait_ms"] = self.longest_wait_ms
         bill = self.deployment.bill
         money = {
             "usd_per_million_tokens": bill.usd_per_million(self.tok_s),
             "tok_s_per_mw": bill.tok_s_per_megawatt(self.tok_s),
         }
-        found |= {name: values for name, values in money.items() if values is not None}
-        found["bound_by"] = np.array(self.limits)[self.bound_by]
-        return found | {f"{term}_s": seconds for term, seconds in self.terms_s.items()}
+        columns |= {name: values for name, values in money.items() if values is not None}
+        columns["bound_by"] = np.array(self.limits)[self.bound_by]
+        return columns | {f"{term}_s": seconds for term, seconds in self.terms_s.items()}
 
 
-def _require_best(found: Sweep) -> Sweep:
-    if found.best is None:
-        workload, fastest_s = found.deployment.workload, float(found.step_s.min())
-        option, what = "ttft_ms", f"prefills prompts of {workload.context:,} tokens in"
+def _require_best(swept: Sweep) -> Sweep:
+    if swept.best is None:
+        workload, fastest_s = swept.deployment.workload, float(swept.step_s.min())
+        option, action = "ttft_ms", f"prefills prompts of {workload.context:,} tokens in"
         if workload.decodes:
             fastest_s /= workload.tokens_per_step
-            option, what = "tpot_ms", f"gives {rounded_down(1 / fastest_s)} tok/s/user, a token in"
-        best = f"the fastest layout {what} {rounded_up(fastest_s * 1e3)} ms"
-        where = found.deployment.cluster.name
-        raise out_of_reach("limit_s", option, found.limit_s or 0.0, where, best)
-    return found
+            option, action = "tpot_ms", f"gives {rounded_down(1 / fastest_s)} tok/s/user, a token in"
+        best = f"the fastest layout {action} {rounded_up(fastest_s * 1e3)} ms"
+        where = swept.deployment.cluster.name
+        raise out_of_reach("limit_s", option, swept.limit_s or 0.0, where, best)
+    return swept
 
 
 def best_at(sweep: Sweep, target: float) -> int | None:
@@ -297,5 +299,5 @@ def iso_interactivity(sweep: Sweep, targets: Iterable[float]) -> list[float | No
 
     Every figure is of a configuration that was priced: nothing is interpolated or extrapolated.
     """
-    found = (best_at(sweep, target) for target in targets)
-    return [None if index is None else float(sweep.tok_s_per_gpu[index]) for index in found]
+    indices = (best_at(sweep, target) for target in targets)
+    return [None if index is None else float(sweep.tok_s_per_gpu[index]) for index in indices]

@@ -115,17 +115,17 @@ class OrderProblem:
                 *(row[None, :] for row in (self.fixed_memory, self.first_memory, self.last_memory)),
             ]
         )
-        first: list[int] = []
+        leaders: list[int] = []
         for group in range(self.groups):
-            same = (other for other in dict.fromkeys(first) if self._exchangeable(columns, group, other))
-            first.append(next(same, group))
-        return tuple(first)
+            same = (leader for leader in dict.fromkeys(leaders) if self._exchangeable(columns, group, leader))
+            leaders.append(next(same, group))
+        return tuple(leaders)
 
-    def _exchangeable(self, columns: Array, one: int, other: int) -> bool:
-        if not (columns[:, one] == columns[:, other]).all():
+    def _exchangeable(self, columns: Array, group: int, twin: int) -> bool:
+        if not (columns[:, group] == columns[:, twin]).all():
             return False
         swapped = np.arange(self.groups)
-        swapped[[one, other]] = other, one
+        swapped[[group, twin]] = twin, group
         return all(
             bool((hops == hops[np.ix_(swapped, swapped)]).all())
             for hops in (self.hop_seconds, self.back_seconds)
@@ -139,18 +139,18 @@ class OrderProblem:
     def stage_seconds(self, order: Sequence[int], ranges: Split) -> Array:
         """Time of each stage, ``[stages]``."""
         groups = list(order)
-        found = (self.counts(ranges) * self.seconds[:, groups]).sum(axis=0)
-        found[0] += self.first_seconds[groups[0]]
-        found[-1] += self.last_seconds[groups[-1]]
-        return np.asarray(found)
+        seconds = (self.counts(ranges) * self.seconds[:, groups]).sum(axis=0)
+        seconds[0] += self.first_seconds[groups[0]]
+        seconds[-1] += self.last_seconds[groups[-1]]
+        return np.asarray(seconds)
 
     def stage_memory(self, order: Sequence[int], ranges: Split) -> Array:
         """Bytes on a GPU of each stage, ``[stages]``."""
         groups = list(order)
-        found = (self.counts(ranges) * self.memory[:, groups]).sum(axis=0) + self.fixed_memory[groups]
-        found[0] += self.first_memory[groups[0]]
-        found[-1] += self.last_memory[groups[-1]]
-        return np.asarray(found)
+        memory = (self.counts(ranges) * self.memory[:, groups]).sum(axis=0) + self.fixed_memory[groups]
+        memory[0] += self.first_memory[groups[0]]
+        memory[-1] += self.last_memory[groups[-1]]
+        return np.asarray(memory)
 
     def fits(self, order: Sequence[int], ranges: Split) -> bool:
         """Whether every stage has room."""
@@ -169,8 +169,8 @@ class OrderProblem:
         ``stages`` micro-batches go round: the slowest stage serves each of them once, or one of them passes every
         stage and hop, whichever takes longer.
         """
-        each = self.stage_seconds(order, ranges)
-        return float(max(len(order) * each.max(), each.sum() + self.tour_seconds(order)))
+        seconds = self.stage_seconds(order, ranges)
+        return float(max(len(order) * seconds.max(), seconds.sum() + self.tour_seconds(order)))
 
 
 @dataclass(frozen=True)

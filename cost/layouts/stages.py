@@ -24,7 +24,7 @@ from cost.step.step import even_step, measured, with_even_slots
 from cost.terms.pipeline import hand_over
 from topology.base.errors import InputError
 
-MOST_ROWS = 65_536
+MAX_ROWS = 65_536
 """Stages priced at once: many more do not fit a processor's cache."""
 
 
@@ -120,9 +120,9 @@ def single_parts(model: Model, stages: int) -> tuple[Index, StageShard]:
     The stage of each row, and what it holds, ``[parts * stages]``: all stages with the first part come first.
     """
     parts = len(model.kinds) + 2
-    one = np.repeat(np.eye(parts), stages, axis=1)
-    layers = tuple(zip(model.kinds, one, strict=False))
-    return np.tile(np.arange(stages), parts), StageShard(layers, first=one[-2], last=one[-1])
+    identity = np.repeat(np.eye(parts), stages, axis=1)
+    layers = tuple(zip(model.kinds, identity, strict=False))
+    return np.tile(np.arange(stages), parts), StageShard(layers, first=identity[-2], last=identity[-1])
 
 
 class Budgets(NamedTuple):
@@ -168,9 +168,9 @@ class Pricer:
                 "expected 0 or more copies above one of each expert.", field="redundant", value=self.redundant
             )
 
-    def lines(self, what: Arrangement) -> list[tuple[Line, int]]:
+    def lines(self, arrangement: Arrangement) -> list[tuple[Line, int]]:
         """Return the replicas of an arrangement that differ, and how many there are of each."""
-        return [(self._line(what.replicas[replica]), count) for replica, count in what.alike]
+        return [(self._line(arrangement.replicas[replica]), count) for replica, count in arrangement.alike]
 
     def _line(self, groups: Sequence[tuple[int, ...]]) -> Line:
         contexts = [self.deployment.context(StageSpec(gpus, range(0))) for gpus in groups]
@@ -184,10 +184,10 @@ class Pricer:
         if context.machine not in self.machines:
             self.machines.append(context.machine)
         machine, gpus = self.machines.index(context.machine), len(context.gpus)
-        each = total / gpus
+        in_flight = total / gpus
         kinds = tuple(sorted({self.deployment.cluster.domain_kind[domain] for domain in context.domain_set}))
         chips = self.chips.setdefault(kinds, len(self.chips))
-        return Stage(gpus, context.smallest_part, machine, each, each / depth, chips)
+        return Stage(gpus, context.smallest_part, machine, in_flight, in_flight / depth, chips)
 
     def _line_hops(
         self, contexts: Sequence[StageContext], stages: Sequence[Stage], sequences: float
@@ -195,7 +195,7 @@ class Pricer:
         """Hops of a micro-batch that goes round once, linear in the batch; ``sequences``: for each per GPU."""
         if len(stages) == 1:
             return ()
-        found: dict[str, Hop] = {}
+        hops: dict[str, Hop] = {}
         near = joints([context.place for context in contexts])
         faulty = self.deployment.fabric_faults is not None
         for index, stage in enumerate(stages):
@@ -209,12 +209,14 @@ class Pricer:
                     contexts[index].gpus, contexts[to].gpus, sequences, back=back
                 )
             fabric, *seconds = hop
-            before = found.get(fabric)
-            found[fabric] = hop if before is None else Hop(fabric, *map(add, before[1:], seconds))
-        return tuple(found.values())
+            previous = hops.get(fabric)
+            hops[fabric] = hop if previous is None else Hop(fabric, *map(add, previous[1:], seconds))
+        return tuple(hops.values())
 
-    def _hop(self, here: tuple[int, ...], there: tuple[int, ...], sequences: float, *, back: bool) -> Hop:
-        ends = StageSpec(here, range(0)), StageSpec(there, range(0))
+    def _hop(
+        self, sender: tuple[int, ...], receiver: tuple[int, ...], sequences: float, *, back: bool
+    ) -> Hop:
+        ends = StageSpec(sender, range(0)), StageSpec(receiver, range(0))
         fabric, fixed_s, _ = hand_over(self.deployment, *ends, 0.0, back=back)
         _, one_s, peak_s = hand_over(self.deployment, *ends, sequences, back=back)
         return Hop(fabric, fixed_s, one_s - fixed_s, peak_s)
@@ -267,37 +269,37 @@ class Pricer:
         depth = np.rint(stages.in_flight[rows] / stages.at_once[rows])
         columns = np.stack([stages.chips[rows], shape.tp, shape.moe_tp, shape.attention_dp, depth])
         kinds, of = np.unique(columns.astype(np.int64), axis=1, return_inverse=True)
-        found = [self._budget(chips, Ranks(*ranks)) for chips, *ranks in kinds.T.tolist()]
-        figures = [(one.usable, one.part, one.less, one.more) for one in found]
+        budgets = [self._budget(chips, Ranks(*ranks)) for chips, *ranks in kinds.T.tolist()]
+        figures = [(budget.usable, budget.part, budget.less, budget.more) for budget in budgets]
         return Budgets(*np.array(figures, dtype=np.float64).reshape(-1, 4).T[:, of.reshape(-1)])
 
     def _budget(self, chips: int, ranks: Ranks) -> Budget:
         kinds, cluster = list(self.chips)[chips], self.deployment.cluster
         gpus = [cluster.spec.domains[cluster.domain_kind.index(kind)].gpu for kind in kinds]
-        return min((self.deployment.budget_on(gpu, ranks) for gpu in gpus), key=lambda one: one.usable)
+        return min((self.deployment.budget_on(gpu, ranks) for gpu in gpus), key=lambda budget: budget.usable)
 
     def by_machine(self, machine: Index) -> Iterator[tuple[Machine, Index]]:
         """Yield the rows on each machine, as many at once as are priced fast; ``machine``: of each row."""
-        for number, one in enumerate(self.machines):
-            mine = np.flatnonzero(machine == number)
-            for start in range(0, len(mine), MOST_ROWS):
-                yield one, mine[start : start + MOST_ROWS]
+        for number, known in enumerate(self.machines):
+            rows = np.flatnonzero(machine == number)
+            for start in range(0, len(rows), MAX_ROWS):
+                yield known, rows[start : start + MAX_ROWS]
 
     def seconds(
         self, stages: StageTable, rows: Index, shape: StepShape, held: StageShard, *, bounds: bool = True
     ) -> StageCosts:
         """Return what a step of the stages ``rows`` costs, experts balanced; ``bounds`` as :func:`even_step` has."""
         deployment, shape = self.deployment, with_even_slots(shape)
-        found = StageCosts(np.zeros(len(rows)), np.zeros(len(rows)))
+        costs = StageCosts(np.zeros(len(rows)), np.zeros(len(rows)))
         for machine, where in self.by_machine(stages.machine[rows]):
             layers = tuple((layer, np.asarray(count)[where]) for layer, count in held.layers)
             part = StageShard(layers, np.asarray(held.first)[where], np.asarray(held.last)[where])
             overlap = deployment.workload.overlap
-            some = measured(shape.rows(where), machine)
-            cost = even_step(deployment.model, some, machine, part, overlap=overlap, bounds=bounds)
-            found.step_s[where], found.lower_s[where] = cost.total_s, cost.lower_s
-            for all_s, some_s in ((found.terms_s, cost.terms_s), (found.limits_s, cost.limits_s)):
+            part_shape = measured(shape.rows(where), machine)
+            cost = even_step(deployment.model, part_shape, machine, part, overlap=overlap, bounds=bounds)
+            costs.step_s[where], costs.lower_s[where] = cost.total_s, cost.lower_s
+            for all_s, some_s in ((costs.terms_s, cost.terms_s), (costs.limits_s, cost.limits_s)):
                 for name, seconds in some_s.items():
                     if np.any(np.asarray(seconds)):
                         all_s.setdefault(name, np.zeros(len(rows)))[where] = seconds
-        return found
+        return costs

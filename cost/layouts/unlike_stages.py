@@ -12,7 +12,7 @@ from cost.inputs.layout import StageSpec
 from cost.inputs.machine import unlike_gpus
 from cost.layouts.arrays import Array
 from cost.layouts.candidates import (
-    MOST_STAGES,
+    MAX_STAGES,
     Arrangement,
     Group,
     arrangement_of,
@@ -25,11 +25,11 @@ from cost.layouts.stages import Pricer, StageTable, single_parts
 from cost.terms.pipeline import hand_over
 from topology.cluster import Cluster
 
-SEQUENCES = {"decode": (8.0, 64.0), "prefill": (1.0, 8.0)}
+ORDER_BATCHES = {"decode": (8.0, 64.0), "prefill": (1.0, 8.0)}
 """Sequences per GPU for which an order is chosen: what suits few of them need not suit many."""
 
 
-MOST_UNLIKE = 64
+MAX_UNLIKE_DOMAINS = 64
 """Whole domains of unlike sizes that one replica may have a stage on each of."""
 
 
@@ -52,21 +52,21 @@ def order_problem(
     Experts are balanced and spread evenly.
     """
     deployment = pricer.deployment
-    model, many = deployment.model, len(groups)
+    model, count = deployment.model, len(groups)
     total = sum(len(group) for group in groups)
     specs = [StageSpec(group, range(0)) for group in groups]
     table = StageTable.bare(
         [pricer.stage(deployment.context(spec), total, stages) for spec in specs], len(model.kinds)
     )
-    rows, held = single_parts(model, many)
+    rows, held = single_parts(model, count)
     parts, batch = len(model.kinds) + 2, sequences / total
     ones = np.ones(len(rows), dtype=np.int64)
     shape = pricer.shape(table, rows, tp=tp * ones, moe_tp=ones, batch=np.full(len(rows), batch))
-    seconds = pricer.seconds(table, rows, shape, held).step_s.reshape(parts, many)
+    seconds = pricer.seconds(table, rows, shape, held).step_s.reshape(parts, count)
     budgets = pricer.budgets(table, rows, shape)
     weights, cache = pricer.memory(table, rows, shape, held, buffers=False)
-    buffers = np.asarray(pricer.memory(table, rows, shape, held)[0] - weights).reshape(parts, many)
-    memory = np.asarray(weights + batch * cache / budgets.part).reshape(parts, many)
+    buffers = np.asarray(pricer.memory(table, rows, shape, held)[0] - weights).reshape(parts, count)
+    memory = np.asarray(weights + batch * cache / budgets.part).reshape(parts, count)
     hops, back = hop_seconds(deployment, specs, sequences / stages)
     return OrderProblem(
         kind_of=np.array(model.kind_of),
@@ -77,7 +77,7 @@ def order_problem(
         fixed_memory=buffers.max(axis=0),
         first_memory=memory[-2],
         last_memory=memory[-1],
-        capacity=budgets.usable[:many],
+        capacity=budgets.usable[:count],
         hop_seconds=hops,
         back_seconds=back,
         stages=stages,
@@ -86,8 +86,8 @@ def order_problem(
 
 def hop_seconds(deployment: Deployment, groups: Sequence[StageSpec], sequences: float) -> tuple[Array, Array]:
     """Seconds of handing ``sequences`` to another group, and their sampled tokens, ``[groups, groups]`` each."""
-    many = len(groups)
-    forward, back = np.zeros((many, many)), np.zeros((many, many))
+    count = len(groups)
+    forward, back = np.zeros((count, count)), np.zeros((count, count))
     for i, sender in enumerate(groups):
         for j, receiver in enumerate(groups):
             if i != j:
@@ -97,7 +97,7 @@ def hop_seconds(deployment: Deployment, groups: Sequence[StageSpec], sequences: 
 
 
 def unlike_arrangements(pricer: Pricer) -> list[Arrangement]:
-    """Return one replica over groups that differ, in each order that is best at one of :data:`SEQUENCES`.
+    """Return one replica over groups that differ, in each order that is best at one of :data:`ORDER_BATCHES`.
 
     None where all domains are alike. Orders are found by exchanges, the same every time
     (:func:`cost.layouts.order_search.exchanged_order`). Groups are whole domains, alike ones joined up to the size
@@ -111,18 +111,18 @@ def unlike_arrangements(pricer: Pricer) -> list[Arrangement]:
 
 def _ordered(pricer: Pricer) -> list[Arrangement]:
     deployment = pricer.deployment
-    found: dict[tuple[Group, ...], Arrangement] = {}
+    arrangements: dict[tuple[Group, ...], Arrangement] = {}
     for groups, cut in _group_sets(deployment):
         tp = 1 if deployment.model.moe is not None else len(groups[0])
-        for each in SEQUENCES[deployment.workload.step_phase]:
-            sequences = each * sum(len(group) for group in groups)
+        for per_gpu in ORDER_BATCHES[deployment.workload.step_phase]:
+            sequences = per_gpu * sum(len(group) for group in groups)
             for stages in _depths(pricer, groups, tp):
                 problem = order_problem(pricer, groups, sequences=sequences, stages=stages, tp=tp)
                 best = exchanged_order(problem, [range(stages)])
                 if best is not None:
                     order = tuple(groups[group] for group in best.order)
-                    found.setdefault(order, arrangement_of(deployment.cluster, (order,), cut=cut))
-    return list(found.values())
+                    arrangements.setdefault(order, arrangement_of(deployment.cluster, (order,), cut=cut))
+    return list(arrangements.values())
 
 
 def differs(deployment: Deployment) -> bool:
@@ -143,15 +143,15 @@ def _one_gpu(cluster: Cluster) -> bool:
 def _group_sets(deployment: Deployment) -> Iterator[tuple[list[Group], bool]]:
     """Yield sets of groups that may be stages, and whether tensor parallelism may cut them (all of one size)."""
     model, domains = deployment.model, domain_gpus(deployment.cluster)
-    most = min(MOST_STAGES, len(model.layers))
+    max_stages = min(MAX_STAGES, len(model.layers))
     sizes = {len(domain) for domain in domains}
     if model.moe is not None and len(sizes) > 1:
         for groups in (domains, _joined(deployment, domains)):
-            if 1 < len(groups) <= min(MOST_UNLIKE, len(model.layers)):
+            if 1 < len(groups) <= min(MAX_UNLIKE_DOMAINS, len(model.layers)):
                 yield groups, False
     if not _one_gpu(deployment.cluster):
         for groups in cuts(deployment.cluster, domains, any_shape=deployment.any_shape).values():
-            if 1 < len(groups) <= most:
+            if 1 < len(groups) <= max_stages:
                 yield groups, True
 
 
@@ -162,20 +162,20 @@ def _joined(deployment: Deployment, domains: Sequence[Group]) -> list[Group]:
     for domain in domains:
         gpu = cluster.spec.domains[cluster.gpus[domain[0]].domain].gpu.name
         kinds.setdefault((gpu, len(domain)), []).append(domain)
-    found: list[Group] = []
+    joined: list[Group] = []
     for (_, size), alike in kinds.items():
-        many = max(
+        width = max(
             part for part in range(1, len(alike) + 1) if len(alike) % part == 0 and part * size <= largest
         )
-        found += [
-            tuple(gpu for group in alike[i : i + many] for gpu in group) for i in range(0, len(alike), many)
+        joined += [
+            tuple(gpu for group in alike[i : i + width] for gpu in group) for i in range(0, len(alike), width)
         ]
-    return found
+    return joined
 
 
 def _depths(pricer: Pricer, groups: Sequence[Group], tp: int) -> list[int]:
     """Numbers of stages worth a try: all groups, or those of the fastest kinds."""
-    if len(groups) > MOST_STAGES:
+    if len(groups) > MAX_STAGES:
         return [len(groups)]
     problem = order_problem(pricer, groups, sequences=float(len(groups)), stages=len(groups), tp=tp)
     layer_s = (problem.before[:, -1, None] * problem.seconds).sum(axis=0)

@@ -22,9 +22,9 @@ from topology.spec import GpuSpec
 if TYPE_CHECKING:
     from cost.inputs.layout import Layout
 
-ON = {"NVIDIA": ("vllm", "sglang", "trtllm"), "AMD": ("vllm", "sglang", "atom")}
+ENGINES_ON = {"NVIDIA": ("vllm", "sglang", "trtllm"), "AMD": ("vllm", "sglang", "atom")}
 TITLES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "atom": "ATOM"}
-_HALF = 0.5
+_WEIGHTS_SHARE = 0.5
 """Part of a GPU that weights fill where engines are compared before a layout is known."""
 
 
@@ -114,7 +114,7 @@ def budget_of(
     total = seen_gib(total) if gpu.vendor == "NVIDIA" else total
 
     def budget(form: EngineMemory) -> Budget:
-        taken = form.taken_gib(
+        overhead = form.taken_gib(
             vocab=model.vocab,
             sequences=sequences or most_sequences(form.engine, gpu),
             several=ranks.several,
@@ -124,7 +124,7 @@ def budget_of(
                 forward_gib(model, usual_step(total, gpu.name)[1], tp=ranks.tp, moe_tp=ranks.moe_tp)
             ),
         )
-        less, more = taken.spread()
+        shortfall, surplus = overhead.spread()
         # what SGLang's default keeps for many attention ranks fits no GPU: whoever runs them gives the fraction
         part = utilisation or form.usual_utilisation(total, tp=ranks.tp, stages=ranks.stages, drafts=drafts)
         return Budget(
@@ -132,24 +132,26 @@ def budget_of(
             utilisation=part,
             open=named is None,
             capacity=gpu.hbm_bytes,
-            usable=form.room_gib(total, 0.0, taken.gib, part) / form.part(part) * GIB,
+            usable=form.room_gib(total, 0.0, overhead.gib, part) / form.part(part) * GIB,
             part=form.part(part),
-            taken={use: gib * GIB for use, gib in taken.uses.items()},
-            less=less * GIB,
-            more=more * GIB,
+            taken={use: gib * GIB for use, gib in overhead.uses.items()},
+            less=shortfall * GIB,
+            more=surplus * GIB,
         )
 
-    return min(map(budget, forms), key=lambda one: one.pool(_HALF * gpu.hbm_bytes))
+    return min(map(budget, forms), key=lambda candidate: candidate.pool(_WEIGHTS_SHARE * gpu.hbm_bytes))
 
 
 def most_sequences(engine: str, gpu: GpuSpec) -> int:
     """Return the sequences that an attention group runs at a time on a GPU unless told."""
     name = engine_version(engine)[0]
-    few = usual_step(gpu.hbm_bytes / GIB, gpu.name)[0]
+    vllm_default = usual_step(gpu.hbm_bytes / GIB, gpu.name)[0]
     names = (name,) if name else engines_on(gpu.vendor)
-    return min(few if each == "vllm" else scheduler_of(each).sequences for each in names)
+    return min(
+        vllm_default if candidate == "vllm" else scheduler_of(candidate).sequences for candidate in names
+    )
 
 
 def engines_on(vendor: str) -> tuple[str, ...]:
     """Return the engines that run on the chips of a vendor; vLLM alone, by its plugins, on those of others."""
-    return ON.get(vendor, ("vllm",))
+    return ENGINES_ON.get(vendor, ("vllm",))

@@ -23,11 +23,11 @@ PATH = Path(__file__).with_name("engines.yaml")
 GIB = 2.0**30
 SPREAD_GIB = 1.5
 """Either way around a room: what start logs of one configuration differ by."""
-LEAST_GIB = 3.0
+MIN_ROOM_GIB = 3.0
 """An engine with less room may not start."""
 LOGIT_BYTES = 4.0
 _LARGE_GIB = 70.0
-_MANY, _FEW = (1024, 8192), (256, 2048)
+_LARGE_STEP, _SMALL_STEP = (1024, 8192), (256, 2048)
 """Sequences and tokens of a step that an API server of vLLM has by default on large GPUs, and on others."""
 _GROUPED_TOKENS = 32768.0
 """Tokens that vLLM's experts take at once (VLLM_FUSED_MOE_CHUNK_SIZE)."""
@@ -61,7 +61,7 @@ class Coefficient:
             raise problem(f"{self.value:g} is not from {self.low:g} to {self.high:g}.")
 
 
-NONE = Coefficient(0.0, 0.0, 0.0, "no such part", 0)
+NO_PART = Coefficient(0.0, 0.0, 0.0, "no such part", 0)
 
 
 class Taken(NamedTuple):
@@ -74,8 +74,8 @@ class Taken(NamedTuple):
 
     def spread(self, off: float = 0.0) -> tuple[float, float]:
         """Return by how many GiB start logs have less, and more, room beside weights that are ``off`` either way."""
-        less, more = self.high - self.gib, self.gib - self.low
-        return math.hypot(less, SPREAD_GIB, off), math.hypot(more, SPREAD_GIB, off)
+        shortfall, surplus = self.high - self.gib, self.gib - self.low
+        return math.hypot(shortfall, SPREAD_GIB, off), math.hypot(surplus, SPREAD_GIB, off)
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -120,19 +120,19 @@ class EngineMemory:
     utilisation: Coefficient
     version: Annotated[str, AfterValidator(_version)] = "0"
     month: str = ""
-    outside: Coefficient = NONE
-    always: Coefficient = NONE
-    tensor_parallel: Coefficient = NONE
-    rocm: Coefficient = NONE
-    experts: Coefficient = NONE
-    libraries: Coefficient = NONE
-    graphs: Coefficient = NONE
-    expert_graphs: Coefficient = NONE
-    per_logits: Coefficient = NONE
-    share_of_total: Coefficient = NONE
+    outside: Coefficient = NO_PART
+    always: Coefficient = NO_PART
+    tensor_parallel: Coefficient = NO_PART
+    rocm: Coefficient = NO_PART
+    experts: Coefficient = NO_PART
+    libraries: Coefficient = NO_PART
+    graphs: Coefficient = NO_PART
+    expert_graphs: Coefficient = NO_PART
+    per_logits: Coefficient = NO_PART
+    share_of_total: Coefficient = NO_PART
     by_tp: Mapping[int, Coefficient] = field(default_factory=dict)
     reserves: bool = False
-    sequences: int = _MANY[0]
+    sequences: int = _LARGE_STEP[0]
     whole_prompts: bool = False
 
     def taken_gib(
@@ -174,10 +174,10 @@ class EngineMemory:
         uses = {use: sum(part.value * times for part, times in row) for use, row in parts.items()}
         if self.base != "before loading":  # else activations are in the part that the utilisation leaves
             uses["workspace"] += max(0.0, forward - self.always.value - self.per_logits.value * logits)
-        every, value = [part for row in parts.values() for part in row], sum(uses.values())
-        less = math.hypot(*((part.value - part.low) * times for part, times in every))
-        more = math.hypot(*((part.high - part.value) * times for part, times in every))
-        return Taken(value, value - less, value + more, uses)
+        terms, value = [part for row in parts.values() for part in row], sum(uses.values())
+        below = math.hypot(*((part.value - part.low) * times for part, times in terms))
+        above = math.hypot(*((part.high - part.value) * times for part, times in terms))
+        return Taken(value, value - below, value + above, uses)
 
     def usual_utilisation(
         self,
@@ -199,25 +199,27 @@ class EngineMemory:
             usual = [coefficient for gpus, coefficient in sorted(self.by_tp.items()) if tp >= gpus]
             return usual[-1].value if usual else self.utilisation.value
         usual_chunk, *graph = next(
-            (rest for below, *rest in _CHUNKS if total < below), (_CHUNK, _GRAPH, _GRAPH)
+            (row for below, *row in _CHUNKS if total < below), (_CHUNK, _GRAPH, _GRAPH)
         )
-        most = graph[tp >= 4]
-        reserve = 512 + 1.5 * max(chunk or usual_chunk, 2048) + 2 * most + 128 * tp * stages
-        reserve += (ranks > 1) * most * ranks * (4.5 if most > 300 else 3)
+        graph_sequences = graph[tp >= 4]
+        reserve = 512 + 1.5 * max(chunk or usual_chunk, 2048) + 2 * graph_sequences + 128 * tp * stages
+        reserve += (ranks > 1) * graph_sequences * ranks * (4.5 if graph_sequences > 300 else 3)
         reserve = max(reserve, (total > 60) * 10240) + 2048 * drafts
         return (total - reserve * _MIB) / total
 
     def part(self, utilisation: float | None = None) -> float:
         """Return the part of what is left beside weights that the engine gives to the cache."""
-        given = self.utilisation.value if utilisation is None else utilisation
-        return given if self.base == "after loading" else 1.0
+        fraction = self.utilisation.value if utilisation is None else utilisation
+        return fraction if self.base == "after loading" else 1.0
 
-    def room_gib(self, total: float, weights: float, taken: float, utilisation: float | None = None) -> float:
+    def room_gib(
+        self, total: float, weights: float, overhead: float, utilisation: float | None = None
+    ) -> float:
         """GiB that the engine allocates for the cache; below 0 it does not start.
 
         Parameters
         ----------
-        total, weights, taken:
+        total, weights, overhead:
             GiB: what the driver reports, weights (of drafts too), and :meth:`taken_gib`.
         utilisation:
             The engine's default if None.
@@ -225,8 +227,8 @@ class EngineMemory:
         part = self.utilisation.value if utilisation is None else utilisation
         total -= self.outside.value
         if self.base == "after loading":
-            return part * (total - weights - taken)
-        return (part - self.share_of_total.value) * total - weights - taken
+            return part * (total - weights - overhead)
+        return (part - self.share_of_total.value) * total - weights - overhead
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -248,7 +250,7 @@ class EngineTable:
             for name, figure in figures.items():
                 if (
                     isinstance(figure, Coefficient)
-                    and figure is not NONE
+                    and figure is not NO_PART
                     and figure.source not in self.sources
                 ):
                     raise problem(
@@ -287,7 +289,7 @@ def usual_step(total_gib: float, chip: str = "") -> tuple[int, int]:
 
     The A100 counts as small whatever it holds (vLLM pull request 17885).
     """
-    return _MANY if total_gib >= _LARGE_GIB and not chip.lower().startswith("a100") else _FEW
+    return _LARGE_STEP if total_gib >= _LARGE_GIB and not chip.lower().startswith("a100") else _SMALL_STEP
 
 
 def forward_gib(model: Model, tokens: float, *, tp: Quantity = 1.0, moe_tp: Quantity = 1.0) -> Quantity:

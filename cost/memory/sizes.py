@@ -47,9 +47,12 @@ def layer_weight_bytes(
     layer: Layer, size: Mapping[str, Quantity], *, tp: Quantity, slots: Quantity
 ) -> Quantity:
     """Weight bytes that one GPU holds of ``layer``, with ``slots`` expert copies on it."""
-    projections, every = layer.attention.modules, layer.attention.matmul_params + layer.attention.other_params
-    whole = sum(projections.get(name, 0) for name in layer.attention.replicated)
-    attention = ((every - whole) / tp + whole) * size["attention"]
+    projections, params = (
+        layer.attention.modules,
+        layer.attention.matmul_params + layer.attention.other_params,
+    )
+    replicated = sum(projections.get(name, 0) for name in layer.attention.replicated)
+    attention = ((params - replicated) / tp + replicated) * size["attention"]
     norms = layer.norm_params * size["norm"]
     ffn = layer.ffn
     if not isinstance(ffn, MoeFfn):
@@ -77,14 +80,14 @@ def shard_bytes(
     shard: StageShard,
     shape: StepShape,
     *,
-    each: Quantity,
+    slots: Quantity,
     routed: bool = True,
 ) -> tuple[Quantity, Quantity, Quantity]:
     """Bytes on a GPU of a stage: weights, cache of one sequence, and buffers.
 
     Those are of tokens on their way (:func:`dispatch_bytes`) and of quota slots (:func:`quota_bytes`).
 
-    ``each``: expert copies of a layer on the GPU; ``routed``: whether tokens are sent to experts at all.
+    ``slots``: expert copies of a layer on the GPU; ``routed``: whether tokens are sent to experts at all.
     """
     tp, context = shape.tp, (workload.held or shape.context) if workload.decodes else shape.prompt_length
     size: dict[str, Quantity] = {**weight_sizes(model)}
@@ -95,12 +98,12 @@ def shard_bytes(
     states: Quantity = 0.0
     drafts = [(model.draft, shard.last)] if workload.draft_tokens else []
     for layer, count in [*shard.layers, *drafts]:
-        weights = weights + count * layer_weight_bytes(layer, size, tp=tp, slots=each)
-        each_s = count * layer_cache_bytes(layer, workload, tp, context)
+        weights = weights + count * layer_weight_bytes(layer, size, tp=tp, slots=slots)
+        layer_cache = count * layer_cache_bytes(layer, workload, tp, context)
         if workload.states and isinstance(layer.attention, Recurrent):
-            states = states + workload.states * each_s
+            states = states + workload.states * layer_cache
         else:
-            cache = cache + each_s
+            cache = cache + layer_cache
     if positive(states):  # each has a part of the room of its own
         cache = np.maximum((1 + STATES_OVER_CACHE) * cache, (1 + 1 / STATES_OVER_CACHE) * states)
     # a head that is tied to the embedding is the same matrix, on the last stage again

@@ -14,7 +14,7 @@ from cost.inputs.layout import StageSpec
 from cost.inputs.workload import StepShape, Workload
 from cost.memory.batches import batch_of, most_that_fit, smallest_share
 from cost.memory.budget import Budget, Ranks
-from cost.memory.engines import GIB, LEAST_GIB
+from cost.memory.engines import GIB, MIN_ROOM_GIB
 from cost.memory.sizes import expert_size, shard_bytes, weight_sizes
 from cost.model import Model, StageShard
 from cost.quantity import Quantity
@@ -62,17 +62,17 @@ class CacheRoom:
         ``spread``: ``part``, ``less`` and ``more`` of its :class:`cost.memory.budget.Budget`; ``off``: bytes by which
         weights differ; ``sequences``: as many as fit if None.
         """
-        each = gpus * context / max(kv_per_batch, 1.0)
+        tokens_per_byte = gpus * context / max(kv_per_batch, 1.0)
         part, *bounds = spread
-        less, more = (part * math.hypot(bound, off) for bound in bounds)
-        tokens, low, high = (max(0.0, pool + by) * each for by in (0.0, -less, more))
-        most = int(tokens // context) if sequences is None else sequences
-        return cls(tokens, low, high, most, context, pool)
+        shortfall, surplus = (part * math.hypot(bound, off) for bound in bounds)
+        tokens, low, high = (max(0.0, pool + by) * tokens_per_byte for by in (0.0, -shortfall, surplus))
+        max_sequences = int(tokens // context) if sequences is None else sequences
+        return cls(tokens, low, high, max_sequences, context, pool)
 
     @property
     def may_not_start(self) -> bool:
         """Whether so little is left that the engine may refuse."""
-        return self.pool < LEAST_GIB * GIB
+        return self.pool < MIN_ROOM_GIB * GIB
 
 
 NO_CACHE = CacheRoom(0.0, 0.0, 0.0, 0, 0, 0.0)
@@ -135,11 +135,11 @@ class StageMemory:
     def breakdown(self, batch: float) -> dict[str, float]:
         """Bytes by use; they add up to the capacity that the driver reports."""
         cache = batch * self.kv_per_batch
-        taken = dict(self.budget.taken)
-        taken["buffers"] += self.buffers
+        uses = dict(self.budget.taken)
+        uses["buffers"] += self.buffers
         held = {"experts": self.experts, "weights": self.weights - self.experts}
-        found = {**held, "kv_cache": cache, **taken, "free": self.pool - cache}
-        return found | {"reserved": self.budget.capacity - added(found.values())}
+        parts = {**held, "kv_cache": cache, **uses, "free": self.pool - cache}
+        return parts | {"reserved": self.budget.capacity - added(parts.values())}
 
 
 def weights_off(model: Model) -> float:
@@ -181,12 +181,12 @@ def replica_memory(
         gpus, ends = len(stage.gpus), (float(index == 0), float(index == len(stages) - 1))
         shard = StageShard(tuple(model.kind_counts(stage.layers)), *ends)
         row = slots[index]
-        each: float
+        copies: float
         ranks = Ranks(tp, moe_tp, gpus // tp, len(stages))
         if moe_tp > 1 or (most is None and isinstance(row, np.ndarray)):
-            each, budget = _held_experts(deployment, stage, np.asarray(row), ranks)
+            copies, budget = _held_experts(deployment, stage, np.asarray(row), ranks)
         else:
-            each = math.ceil(row / gpus) if most is None else most[index]
+            copies = math.ceil(row / gpus) if most is None else most[index]
             budget = deployment.budget(stage, ranks)
         group = StepShape(
             tp=float(tp),
@@ -197,8 +197,8 @@ def replica_memory(
             domain_gpus=deployment.smallest_part(stage),
         )
         shape = group.under(workload, 1.0)
-        weights, cache, buffers = shard_bytes(model, workload, shard, shape, each=each)
-        experts = each * model.slot_params(stage.layers) * float(expert_size(model, moe_tp))
+        weights, cache, buffers = shard_bytes(model, workload, shard, shape, slots=copies)
+        experts = copies * model.slot_params(stage.layers) * float(expert_size(model, moe_tp))
         held = float(weights), experts, float(buffers), total / gpus * float(cache)
         off = weights_off(model) * float(weights)
         memories.append(StageMemory(*held, budget, most_at_once, off))
@@ -218,7 +218,7 @@ def _held_experts(
     kinds = [budgets[domain] for domain in deployment.domains(stage).tolist()]
     size = model.slot_params(stage.layers) * weight_sizes(model)["experts"]
     tightest = int(
-        np.argmin([budget.usable - size * many for budget, many in zip(kinds, slots, strict=True)])
+        np.argmin([budget.usable - size * count for budget, count in zip(kinds, slots, strict=True)])
     )
     return int(slots[tightest]), kinds[tightest]
 
@@ -257,9 +257,9 @@ def even_memory(
     """
     slots = np.maximum(shape.slots, model.moe.experts if model.moe else 0)
     shape = replace(shape, slots=slots)
-    each = np.ceil(slots / shape.ep) / shape.moe_tp * routed
+    copies = np.ceil(slots / shape.ep) / shape.moe_tp * routed
     weights, cache, carrying = shard_bytes(
-        model, workload, held or model.whole, shape, each=each, routed=routed
+        model, workload, held or model.whole, shape, slots=copies, routed=routed
     )
     return weights + buffers * carrying, in_flight * cache
 
@@ -270,5 +270,5 @@ def batch_room(memory: tuple[Quantity, Quantity], usable: Quantity, part: Quanti
     ``memory`` is that of :func:`even_memory`, ``usable`` and ``part`` are those of a
     :class:`cost.memory.budget.Budget`.
     """
-    held, each = memory
-    return part * (usable - held) / np.maximum(each, 1.0)  # a stage may have no layer with a cache
+    held, sequence_bytes = memory
+    return part * (usable - held) / np.maximum(sequence_bytes, 1.0)  # a stage may have no layer with a cache

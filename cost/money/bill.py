@@ -86,13 +86,13 @@ class Bill:
         for part in parts:
             kind = replace(part, count=1)
             counts[kind] = counts.get(kind, 0) + part.count
-        every = [replace(kind, count=count) for kind, count in counts.items()]
-        every.sort(key=lambda part: isinstance(part, NetworkBillPart))
-        gpus = [part for part in every if not isinstance(part, NetworkBillPart)]
+        lines = [replace(kind, count=count) for kind, count in counts.items()]
+        lines.sort(key=lambda part: isinstance(part, NetworkBillPart))
+        gpus = [part for part in lines if not isinstance(part, NetworkBillPart)]
         priced = all(part.usd_per_hour is not None for part in gpus)
         powered = all(part.power_w is not None for part in gpus)
-        usd, price_kind = _sum((part.count, part.usd_per_hour) for part in every) if priced else (None, None)
-        power, power_kind = _sum((part.count, part.power_w) for part in every) if powered else (None, None)
+        usd, price_kind = _sum((part.count, part.usd_per_hour) for part in lines) if priced else (None, None)
+        power, power_kind = _sum((part.count, part.power_w) for part in lines) if powered else (None, None)
         return Bill(
             gpus=round(math.fsum(part.count for part in gpus)),
             usd_per_hour=usd,
@@ -101,7 +101,7 @@ class Bill:
             price_kind=price_kind,
             power_w=power,
             power_kind=power_kind,
-            parts=tuple(every),
+            parts=tuple(lines),
             missing=tuple(dict.fromkeys(missing)),
         )
 

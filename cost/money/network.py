@@ -18,7 +18,7 @@ from topology.scale_out import leaf_uplinks
 SWITCH, TRANSCEIVER = "switch", "transceiver"
 NETWORK = (SWITCH, TRANSCEIVER)
 """What the network between domains is made of, as prices and powers name it."""
-MOST_PORTS = 144
+MAX_PORTS = 144
 """Ports of the largest switch that is sold for such networks (Quantum-X800)."""
 
 
@@ -44,8 +44,8 @@ class NetworkPart:
         """
         if self.kind == SWITCH:
             return sum(cluster.switches.get(kind, 0) for kind in SCALE_OUT_KINDS)
-        rows = (one for one in cluster.cabling if not one.scale_up and one.fabric == self.fabric)
-        return sum(one.transceivers for one in rows)
+        rows = (row for row in cluster.cabling if not row.scale_up and row.fabric == self.fabric)
+        return sum(row.transceivers for row in rows)
 
 
 def network_parts(cluster: Cluster) -> list[NetworkPart]:
@@ -71,7 +71,7 @@ def count_parts(cluster: Cluster, parts: list[NetworkPart]) -> tuple[list[int], 
     counted = physical_of_whole(cluster)
     links = _links_of_plane(cluster)
     uncounted = ""
-    if links > MOST_PORTS and any(part.kind == SWITCH for part in parts):
+    if links > MAX_PORTS and any(part.kind == SWITCH for part in parts):
         uncounted = (
             f"switches between domains: a spine plane of {links:,} links counts as one switch; those that it stands "
             "for are left out."

@@ -29,7 +29,7 @@ PRICE_BASES = ("owner", "neocloud", "rental", "list")
 """What an hour of a GPU costs whom: its owner, a smaller cloud, a tenant for three years, a cloud's public list."""
 
 _UNITS = {"all_in_power_w": "W", **{f"{basis}_usd_per_h": "USD/h" for basis in PRICE_BASES[:-1]}}
-_POSSIBLE = {"USD/h": (1e-6, 1e5), "W": (1e-3, 1e6)}
+_PLAUSIBLE_RANGES = {"USD/h": (1e-6, 1e5), "W": (1e-3, 1e6)}
 """The least and the most that an hour of one part costs, and that it draws: beyond that a unit is off."""
 
 
@@ -71,11 +71,11 @@ class PriceBook:
                 value=f"{self.basis!r}",
             )
         for kind, unit in (("prices", "USD/h"), ("powers", "W")):
-            given: Mapping[str, float] = getattr(self, kind)
-            for gpu, value in given.items():
+            figures: Mapping[str, float] = getattr(self, kind)
+            for gpu, value in figures.items():
                 require_number(f"{input_name(kind)} {gpu}", value, above=0)
                 _require_possible(f"{input_name(kind)} {gpu}", value, unit)
-            object.__setattr__(self, kind, dict(sorted(given.items())))
+            object.__setattr__(self, kind, dict(sorted(figures.items())))
 
     def __hash__(self) -> int:
         return hash((self.basis, *self.prices.items(), *self.powers.items()))
@@ -195,13 +195,13 @@ class PriceBook:
         for gpu in gpus.values():
             _known(self.price, gpu, [])
         powered = [name for name, gpu in gpus.items() if _known(self.power, gpu, [])]
-        for option, given, known in (("price", self.prices, [*gpus]), ("power", self.powers, powered)):
-            network = next((name for name in NETWORK if name in given), None)
-            whole = [name for name in known if name not in given]
-            if network and whole:
+        for option, figures, known in (("price", self.prices, [*gpus]), ("power", self.powers, powered)):
+            network = next((name for name in NETWORK if name in figures), None)
+            all_in = [name for name in known if name not in figures]
+            if network and all_in:
                 raise InputError(
-                    f"{input_name(option + 's')} {network}: the {option} of {whole[0]} already includes "
-                    f"its share of the network; give {input_name(option + 's')} {whole[0]} without it too, or leave "
+                    f"{input_name(option + 's')} {network}: the {option} of {all_in[0]} already includes "
+                    f"its share of the network; give {input_name(option + 's')} {all_in[0]} without it too, or leave "
                     f"{network} out."
                 )
 
@@ -209,26 +209,29 @@ class PriceBook:
         self, cluster: Cluster, parts: Sequence[BillPart], missing: list[str]
     ) -> list[NetworkBillPart]:
         """Return the switches and optics that are in no figure of ``parts``, in the share of these GPUs."""
-        every = len(cluster.whole.gpus)
-        priced = math.fsum(part.count for part in parts) / every
-        powered = math.fsum(part.count for part in parts if not part.all_in) / every
+        all_gpus = len(cluster.whole.gpus)
+        priced = math.fsum(part.count for part in parts) / all_gpus
+        powered = math.fsum(part.count for part in parts if not part.all_in) / all_gpus
         lines: list[tuple[NetworkPart, float, WrittenFigure | None, WrittenFigure | None]] = []
-        for one in network_parts(cluster):
-            usd, watts = self.prices.get(one.kind), self.powers.get(one.kind)
-            power = one.power_w if watts is None else _user_figure(watts, "W", "power")
+        for network_part in network_parts(cluster):
+            usd, watts = self.prices.get(network_part.kind), self.powers.get(network_part.kind)
+            power = network_part.power_w if watts is None else _user_figure(watts, "W", "power")
             if usd is not None:
-                lines.append((one, priced, WrittenFigure.of(_user_figure(usd, "USD/h", "price")), None))
+                lines.append(
+                    (network_part, priced, WrittenFigure.of(_user_figure(usd, "USD/h", "price")), None)
+                )
             if powered and power is not None:
-                lines.append((one, powered, None, WrittenFigure.of(power)))
+                lines.append((network_part, powered, None, WrittenFigure.of(power)))
             if powered and power is None:
                 missing.append(
-                    f"{one.name}: the catalog has no power; set one with {called('powers')} {one.kind}=W."
+                    f"{network_part.name}: the catalog has no power; set one with "
+                    f"{called('powers')} {network_part.kind}=W."
                 )
-        counts, uncounted = count_parts(cluster, [one for one, *_ in lines])
+        counts, uncounted = count_parts(cluster, [network_part for network_part, *_ in lines])
         missing += [uncounted] if uncounted else []
         return [
-            NetworkBillPart(one.name, count * share, price, power, all_in=False)
-            for (one, share, price, power), count in zip(lines, counts, strict=True)
+            NetworkBillPart(network_part.name, count * share, price, power, all_in=False)
+            for (network_part, share, price, power), count in zip(lines, counts, strict=True)
         ]
 
 
@@ -241,12 +244,12 @@ def gpu_named(text: str, clusters: Iterable[Cluster]) -> str:
         If none of them, or more than one, is called that.
     """
     kinds = Names(
-        "GPU", {domain.gpu.name: domain.gpu.name for one in clusters for domain in one.spec.domains}
+        "GPU", {domain.gpu.name: domain.gpu.name for cluster in clusters for domain in cluster.spec.domains}
     )
-    found = kinds.one(text)
-    if found is None:
+    name = kinds.one(text)
+    if name is None:
         raise InputError(f"no GPU here is named {text!r}; {kinds.near(text)}")
-    return found
+    return name
 
 
 def _counted_gpus(cluster: Cluster, gpus: Sequence[str] | None) -> Counter[int]:
@@ -262,12 +265,12 @@ def _counted_gpus(cluster: Cluster, gpus: Sequence[str] | None) -> Counter[int]:
     return Counter(domain_of[gpu] for gpu in gpus)
 
 
-def _require_possible(what: str, value: float, unit: str) -> None:
+def _require_possible(label: str, value: float, unit: str) -> None:
     """Reject a figure that no part has."""
-    least, most = _POSSIBLE[unit]
-    if not least <= value <= most:
+    lowest, highest = _PLAUSIBLE_RANGES[unit]
+    if not lowest <= value <= highest:
         raise InputError(
-            f"{what}: {value:g} {unit} is not plausible ({least:g} to {most:g}); check its unit."
+            f"{label}: {value:g} {unit} is not plausible ({lowest:g} to {highest:g}); check its unit."
         )
 
 

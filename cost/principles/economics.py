@@ -95,26 +95,29 @@ class Economics(Shown):
     @cached_property
     def kept(self) -> list[Kept]:
         """What every tier costs, the fastest first."""
-        again, tiers = self.computing_usd, cache_tiers(self.roofline.gpu, self.roofline.price, self.tiers)
+        computing_usd, tiers = (
+            self.computing_usd,
+            cache_tiers(self.roofline.gpu, self.roofline.price, self.tiers),
+        )
         return [
             Kept(
                 tier,
                 tuple(
                     None if (usd := tier.usd(self.kv_bytes, held)) is None else 1e6 * usd for held in HELD_S
                 ),
-                None if again is None else tier.equal_s(again / self.kv_bytes),
-                None if after is None else tier.beaten_s(after),
+                None if computing_usd is None else tier.equal_s(computing_usd / self.kv_bytes),
+                None if next_tier is None else tier.beaten_s(next_tier),
             )
-            for tier, after in zip_longest(tiers, tiers[1:])
+            for tier, next_tier in zip_longest(tiers, tiers[1:])
         ]
 
     def holding(self) -> Iterator[tuple[str, float, float]]:
         """Yield a tier (or computing again), a time, and USD of a million tokens kept so long and read once."""
-        for kept in self.kept:
+        for entry in self.kept:
             for held in HOLDING_S.tolist():
-                usd = kept.tier.usd(self.kv_bytes, held)
+                usd = entry.tier.usd(self.kv_bytes, held)
                 if usd is not None:
-                    yield kept.tier.name, held, 1e6 * usd
+                    yield entry.tier.name, held, 1e6 * usd
         if self.computing_usd is not None:
             for held in HOLDING_S.tolist():
                 yield "computed again", held, 1e6 * self.computing_usd
@@ -122,23 +125,23 @@ class Economics(Shown):
     @cached_property
     def figures(self) -> Mapping[str, float | None]:
         """Every figure by its key."""
-        listed, active, own = self.listed, self.active_params, self.roofline.figures
-        per_byte = own["bf16_flop_per_byte"] or 0.0
+        listed, active, figures = self.listed, self.active_params, self.roofline.figures
+        per_byte = figures["bf16_flop_per_byte"] or 0.0
         served = training.inference_tokens(self.tok_s, self.months)
         usual, cheaper = training.CHINCHILLA * active, training.smaller(active, served)
-        ratio = own["flop_share_ratio"] or 1.0
-        again = self.computing_usd
+        ratio = figures["flop_share_ratio"] or 1.0
+        computing_usd = self.computing_usd
         return {
             "long_context": listed.long_context,
             "price_kv_bytes": prices.kv_bytes_behind(active, listed.long_context, per_byte, 1.0),
             "price_kv_flop_bytes": prices.kv_bytes_behind(active, listed.long_context, per_byte),
-            "kv_bytes_per_token": own["kv_bytes_per_token"],
+            "kv_bytes_per_token": figures["kv_bytes_per_token"],
             "output_over_input": listed.output / listed.input,
             "flop_share_ratio": ratio,
             "long_premium": listed.long / listed.input,
             "covered_context": prices.covered_context(listed.long_context, listed.long / listed.input),
             "input_over_cached": listed.input / listed.cached,
-            "computed_usd_per_million_tokens": None if again is None else 1e6 * again,
+            "computed_usd_per_million_tokens": None if computing_usd is None else 1e6 * computing_usd,
             "active_params": active,
             "served_tokens": served,
             "pretrain_flop_per_token": training.PRETRAIN * active,

@@ -29,9 +29,9 @@ from topology.base.units import added
 from topology.spec import GpuSpec
 
 Array = NDArray[np.float64]
-FASTER = 2.5
+SPEED_RATIO = 2.5
 """Times the speed of a fast mode whose price is asked for, as providers sell one."""
-LONGEST: Array = 2.0 ** np.arange(0, 40, 0.125)
+CONTEXTS: Array = 2.0 ** np.arange(0, 40, 0.125)
 """Contexts at which reading a cache is compared with computing, tokens."""
 POINTS = 40
 """Of the picture of latency."""
@@ -39,7 +39,7 @@ BATCHES: Array = 4.0 ** np.arange(0, 9, dtype=np.float64)
 """Tokens of a step by default."""
 REQUESTS_PER_S, TOK_S = 20_000.0, 200e6
 """Requests that fill a batch of 2,000 within 100 ms, and hundreds of millions of tokens a second: the lecture's."""
-FULL = 0.9
+FULL_SHARE = 0.9
 """Part of HBM that weights may fill before another domain is needed: the rest is for a cache."""
 
 
@@ -108,12 +108,12 @@ class Roofline(Shown):
         model = self.deployment.model
         slots = 0 if model.moe is None else model.moe.experts
         work, shape = self.deployment.workload, StepShape()
-        return float(shard_bytes(model, work, model.whole, shape, each=slots, routed=False)[0])
+        return float(shard_bytes(model, work, model.whole, shape, slots=slots, routed=False)[0])
 
     @cached_property
     def depth(self) -> int:
         """Pipeline stages."""
-        return self.stages or math.ceil(self.weight_bytes / (FULL * self.gpus * self.gpu.hbm_bytes))
+        return self.stages or math.ceil(self.weight_bytes / (FULL_SHARE * self.gpus * self.gpu.hbm_bytes))
 
     def _cache_bytes(self, context: Quantity) -> Quantity:
         """Bytes of cache that a token reads at a context, over all layers."""
@@ -172,8 +172,8 @@ class Roofline(Shown):
     @property
     def drawn(self) -> dict[str, Array]:
         """Steps at even distances up to twice the balancing batch: the lecture's picture."""
-        most = 2 * step.balancing_batch(self.deployment.model, self.gpu)
-        return self.steps(np.linspace(most / POINTS, most, POINTS))
+        widest = 2 * step.balancing_batch(self.deployment.model, self.gpu)
+        return self.steps(np.linspace(widest / POINTS, widest, POINTS))
 
     @cached_property
     def figures(self) -> Mapping[str, float | None]:
@@ -185,12 +185,12 @@ class Roofline(Shown):
         floor_s = self.weight_bytes / self._bytes_per_s
         stored = model.precision[model.main_weights]
         per_byte = self.rates.flop_per_s[stored] / self.rates.hbm_bytes_per_s
-        mode = step.faster(FASTER, self.depth * full_s, floor_s)
+        mode = step.faster(SPEED_RATIO, self.depth * full_s, floor_s)
         used = {
             prompts: self._flop_share(float(CHUNK_TOKENS * self.gpus) if prompts else batch, prompts=prompts)
             for prompts in (False, True)
         }
-        wall = step.wall(self._cache_bytes(LONGEST), LONGEST, model.active_params, per_byte)
+        wall = step.wall(self._cache_bytes(CONTEXTS), CONTEXTS, model.active_params, per_byte)
         served, layer_bytes = batch / full_s, training.ACTIVATION_BYTES_PER_HIDDEN * model.hidden
         return {
             "domain_gpus": len(self._domain),

@@ -66,8 +66,8 @@ def faster(times: float, full_s: float, weights_s: float) -> Faster:
     A step of ``full_s / times`` has room for ``(full_s / times - weights_s) / (full_s - weights_s)`` of the
     sequences, which share its GPU time.
     """
-    left = (full_s / times - weights_s) / (full_s - weights_s)
-    return Faster(full_s / weights_s, 1 / times / left if left > 0 else None)
+    share = (full_s / times - weights_s) / (full_s - weights_s)
+    return Faster(full_s / weights_s, 1 / times / share if share > 0 else None)
 
 
 def wall(

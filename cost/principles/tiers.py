@@ -61,33 +61,36 @@ class CacheTier:
 
     def beaten_s(self, other: CacheTier) -> float | None:
         """Return the seconds after which keeping a byte costs less in ``other``; None: never, or no price."""
-        mine, theirs = self.usd_per_byte, other.usd_per_byte
-        if mine is None or theirs is None or mine[1] <= theirs[1]:
+        usd, other_usd = self.usd_per_byte, other.usd_per_byte
+        if usd is None or other_usd is None or usd[1] <= other_usd[1]:
             return None
-        return max(0.0, (theirs[0] - mine[0]) / (mine[1] - theirs[1]))
+        return max(0.0, (other_usd[0] - usd[0]) / (usd[1] - other_usd[1]))
 
 
 def cache_tiers(
-    gpu: GpuSpec, price: Figure | None = None, own: Mapping[str, Mapping[str, Figure]] | None = None
+    gpu: GpuSpec, price: Figure | None = None, own_figures: Mapping[str, Mapping[str, Figure]] | None = None
 ) -> tuple[CacheTier, ...]:
     """Return the HBM of a GPU and the tiers below it, the fastest first.
 
-    ``price`` of the GPU; ``own``: figures in place of the catalog's, by tier.
+    ``price`` of the GPU; ``own_figures``: figures in place of the catalog's, by tier.
     """
     hbm = {"capacity_bytes": gpu.figure("hbm_bytes"), "bytes_per_s": gpu.figure("hbm_bytes_per_s")}
     below = catalog_figures("cache_tiers", "tiers", UNITS)
-    every: dict[str, dict[str, Figure]] = {
+    all_tiers: dict[str, dict[str, Figure]] = {
         "hbm": hbm if price is None else {**hbm, "usd_per_h": price},
         **below,
     }
     tiers = []
-    for name, figures in every.items():
-        told = {
-            key: WrittenFigure.of(figure) for key, figure in {**figures, **(own or {}).get(name, {})}.items()
+    for name, figures in all_tiers.items():
+        written = {
+            key: WrittenFigure.of(figure)
+            for key, figure in {**figures, **(own_figures or {}).get(name, {})}.items()
         }
-        drain_s = told["capacity_bytes"].value / told["bytes_per_s"].value
+        drain_s = written["capacity_bytes"].value / written["bytes_per_s"].value
         tiers.append(
-            CacheTier(name, drain_s, told["capacity_bytes"], told["bytes_per_s"], told.get("usd_per_h"))
+            CacheTier(
+                name, drain_s, written["capacity_bytes"], written["bytes_per_s"], written.get("usd_per_h")
+            )
         )
     return tuple(tiers)
 

@@ -62,8 +62,8 @@ def smaller(params: float, served: float) -> Smaller:
     goal = float(loss(params, CHINCHILLA * params))
 
     def tokens(size: float) -> float:
-        left = goal - LOSS - WEIGHTS[0] / size ** WEIGHTS[1]
-        return float((TOKENS[0] / left) ** (1 / TOKENS[1]))
+        remaining_loss = goal - LOSS - WEIGHTS[0] / size ** WEIGHTS[1]
+        return float((TOKENS[0] / remaining_loss) ** (1 / TOKENS[1]))
 
     def flop(log_size: float) -> float:
         size = float(np.exp(log_size))

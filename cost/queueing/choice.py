@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cost.inputs.deployment import Deployment
-from cost.queueing.load import NEAR, LoadLimits, most_requests, stream_of, under_load
+from cost.queueing.load import RATE_TOLERANCE, LoadLimits, most_requests, stream_of, under_load
 from cost.queueing.pools import EnginePools, pools_of
 from cost.queueing.requests import Requests
 from cost.queueing.simulation import ROUTERS
@@ -17,10 +17,10 @@ from cost.serving.limits import rounded_up
 from cost.serving.pools import RateMatch
 from cost.serving.serving import Serving
 from cost.serving.supply import Served, Supply
-from cost.serving.units import MOST_JOINED_GPUS, joined_units, served_on
+from cost.serving.units import MAX_JOINED_GPUS, joined_units, served_on
 from topology.base.errors import InfeasibleError, InputError, input_name
 
-STRICTER = ((1.0, 1.0), (1.0, 0.5), (0.7, 1.0), (0.7, 0.5), (0.5, 0.5))
+STRICTER_LIMITS = ((1.0, 1.0), (1.0, 0.5), (0.7, 1.0), (0.7, 0.5), (0.5, 0.5))
 """Parts of the limits per token and to the first one at which the best without waiting is a candidate: waiting and
 batches that vary take the rest."""
 
@@ -62,19 +62,23 @@ def best_under_load(
     best: Choice | None = None
     for row in candidates(serving, limits):
         pools = pools_of(serving, row)
-        one = Choice(row, pools, make_for(pools), None)
-        least = None if best is None or best.requests_per_s is None else best.requests_per_s * (1 + NEAR)
+        choice = Choice(row, pools, make_for(pools), None)
+        least = (
+            None
+            if best is None or best.requests_per_s is None
+            else best.requests_per_s * (1 + RATE_TOLERANCE)
+        )
         if least is not None:
-            tried = under_load(pools, one.make(least, 0), limits, router)
+            tried = under_load(pools, choice.make(least, 0), limits, router)
             if not tried.keeps or tried.grows:
                 continue
         near = least or row.requests_per_s / 2
         try:
-            found = most_requests(pools, one.make, limits, near, router, on_try, seeds=1)
+            highest = most_requests(pools, choice.make, limits, near, router, on_try, seeds=1)
         except InfeasibleError:
-            best = best or one
+            best = best or choice
             continue
-        best = replace(one, requests_per_s=found.requests_per_s)
+        best = replace(choice, requests_per_s=highest.requests_per_s)
     return best
 
 
@@ -93,24 +97,24 @@ def match_under_load(serving: Serving, limits: LoadLimits) -> RateMatch:
 
 
 def candidates(serving: Serving, limits: LoadLimits) -> list[RateMatch]:
-    """Return the best of each way within the limits and within :data:`STRICTER` ones, each once.
+    """Return the best of each way within the limits and within :data:`STRICTER_LIMITS` ones, each once.
 
     Besides, of each way, what makes the first token soonest without waiting: it has most time to wait.
     """
     rows: list[RateMatch] = []
-    for token, first in STRICTER:
+    for token, first_token in STRICTER_LIMITS:
         tpot_s = None if limits.tpot_s is None else token * limits.tpot_s
-        ttft_s = None if limits.ttft_s is None else first * limits.ttft_s
+        ttft_s = None if limits.ttft_s is None else first_token * limits.ttft_s
         rows += replace(serving, ttft_s=ttft_s, _known={}).bests(tpot_s).values()
     for matches in replace(serving, ttft_s=limits.ttft_s, _known={}).ways(limits.tpot_s).values():
         if len(matches):
             rows.append(matches.row(int(np.argmin(matches.prefill_s + matches.transfer_s))))
-    found: dict[object, RateMatch] = {}
+    matches_by_layout: dict[object, RateMatch] = {}
     for row in rows:
         sides = serving.sides(row)
         key = tuple((role, int(side.layout[at]), workers) for role, side, at, workers in sides)
-        found.setdefault(key, row)
-    return list(found.values())
+        matches_by_layout.setdefault(key, row)
+    return list(matches_by_layout.values())
 
 
 def loaded_supply(
@@ -127,7 +131,7 @@ def loaded_supply(
             f"{deployment.model.name} does not fit {deployment.cluster.name}."
         )
         for units, cluster in joined_units(deployment.cluster)[0].items():
-            if units > 1 and len(cluster.gpus) > MOST_JOINED_GPUS:
+            if units > 1 and len(cluster.gpus) > MAX_JOINED_GPUS:
                 break
             try:
                 serving = Serving.of(
@@ -147,12 +151,12 @@ def loaded_supply(
 def out_of_reach(serving: Serving, limits: LoadLimits) -> InfeasibleError:
     """Return which limit no layout keeps even without waiting, or that none keeps them under any load."""
     where = serving.decode.deployment.cluster.name
-    speeds = [one.tok_s_per_user.max() for one in serving.ways().values() if len(one)]
+    speeds = [matches.tok_s_per_user.max() for matches in serving.ways().values() if len(matches)]
     name, limit_s, least_s = "ttft_p99_ms", limits.ttft_s, serving.fastest_ttft_s
     if speeds and limits.tpot_s is not None and limits.tpot_s < 1 / float(max(speeds)):
         name, limit_s, least_s = "tpot_ms", limits.tpot_s, 1 / float(max(speeds))
-    what = "an output token" if name == "tpot_ms" else "the first token"
-    alone = f"{what} takes {rounded_up(least_s * 1e3)} ms at best, queueing excluded"
+    token = "an output token" if name == "tpot_ms" else "the first token"
+    alone = f"{token} takes {rounded_up(least_s * 1e3)} ms at best, queueing excluded"
     return InfeasibleError(
         f"{input_name(name)} {(limit_s or 0.0) * 1e3:g} is out of reach on {where} at the 99th percentile: "
         f"{alone}; relax the limit, or use faster or more GPUs."

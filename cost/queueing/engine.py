@@ -127,20 +127,20 @@ class Engine:
         reserved = 0.0 if self.role == PREFILL else self.scheduler.reserved * (job.osl - job.made)
         return not started or self.used + job.held + reserved <= self.room
 
-    def cut_short(self, now: float) -> bool:
+    def cut_short(self, time_s: float) -> bool:
         """End the stretch at the next step, for a request that arrived; False where it is the next already."""
         if self.steps < 2:
             return False
-        each = self.took_s / self.steps
-        done = max(1, math.ceil((now - self.started_s) / each - 1e-9))
+        step_s = self.took_s / self.steps
+        done = max(1, math.ceil((time_s - self.started_s) / step_s - 1e-9))
         if done >= self.steps:
             return False
-        self.steps, self.took_s = done, each * done
+        self.steps, self.took_s = done, step_s * done
         return True
 
-    def begin(self, now: float) -> bool:
+    def begin(self, time_s: float) -> bool:
         """Fill the next step, or a stretch of them; False where there is nothing to do."""
-        tokens, spans = self._take_prompts(now)
+        tokens, spans = self._take_prompts(time_s)
         self.steps = 1
         if any(tokens):
             beside = self.running if self.scheduler.mixes else 0
@@ -152,7 +152,7 @@ class Engine:
         elif self.running:
             grown = self.running * self.accept
             while self.used + grown > self.room and self.running > 1:
-                self._preempt(now)
+                self._preempt(time_s)
                 grown = self.running * self.accept
             while self.finishing[0][2] != self.finishing[0][3].turn:
                 heapq.heappop(self.finishing)
@@ -165,7 +165,7 @@ class Engine:
         else:
             self.busy = self.decoding = False
             return False
-        self.busy, self.started_s = True, now
+        self.busy, self.started_s = True, time_s
         self.blocked = bool(self.waiting) and (self.waiting[0].made > 0 or not self.fits(self.waiting[0]))
         self.version += 1
         return True
@@ -186,10 +186,10 @@ class Engine:
                 if turn == job.turn:
                     self._leave(job)
                     done.append(job)
-        first = [job for job in self.prefilling if job.left <= 0]
-        if first:
+        started = [job for job in self.prefilling if job.left <= 0]
+        if started:
             self.prefilling = [job for job in self.prefilling if job.left > 0]
-        for job in first:
+        for job in started:
             if job.blocks:
                 self._keep(job)
             if not job.made:
@@ -201,9 +201,9 @@ class Engine:
             self.used -= job.held
             if job.made >= job.osl:
                 done.append(job)
-        return first, done
+        return started, done
 
-    def _take_prompts(self, now: float) -> tuple[list[float], list[float]]:
+    def _take_prompts(self, time_s: float) -> tuple[list[float], list[float]]:
         """Return the prompt tokens of each group in the next step, and the sum of their spans, ``[groups]``."""
         if not self.prefilling and not self.waiting:
             return [], []
@@ -211,24 +211,24 @@ class Engine:
         budget = float(self.scheduler.tokens)
         if self.scheduler.mixes:
             budget = max(1.0, budget - self.running * self.queries / groups)
-        taken, spans = [0.0] * groups, [0.0] * groups
+        tokens, spans = [0.0] * groups, [0.0] * groups
 
         def take(job: Job) -> None:
-            part = min(job.left, budget - taken[job.group])
+            part = min(job.left, budget - tokens[job.group])
             if part > 0:
                 job.left -= part
-                taken[job.group] += part
+                tokens[job.group] += part
                 spans[job.group] += part * job.span
 
         for job in self.prefilling:
             take(job)
         while self.waiting and self.fits(self.waiting[0]):
-            group = 0 if groups == 1 else min(range(groups), key=taken.__getitem__)
-            if taken[group] >= budget:
+            group = 0 if groups == 1 else min(range(groups), key=tokens.__getitem__)
+            if tokens[group] >= budget:
                 break
             job = self.waiting.popleft()
             self.used += job.held
-            self.waited_s += now - job.entered_s
+            self.waited_s += time_s - job.entered_s
             if job.blocks and self.role != DECODE:
                 job.cached = self._hit(job)
             if not job.made:
@@ -240,15 +240,15 @@ class Engine:
             job.left, job.span = float(job.held - job.cached), float(job.held + job.cached)
             self.prefilling.append(job)
             take(job)
-        return taken, spans
+        return tokens, spans
 
     def _join(self, job: Job) -> None:
         job.joined = self.count
         self.running += 1
         self.context += job.held
-        last = self.count + max(1, math.ceil((job.osl - job.made) / self.accept))
+        last_step = self.count + max(1, math.ceil((job.osl - job.made) / self.accept))
         job.turn += 1
-        heapq.heappush(self.finishing, (last, job.number, job.turn, job))
+        heapq.heappush(self.finishing, (last_step, job.number, job.turn, job))
         self.joined.append((job.turn, job))
 
     def _leave(self, job: Job) -> None:
@@ -258,7 +258,7 @@ class Engine:
         self.context -= held
         self.used -= held
 
-    def _preempt(self, now: float) -> None:
+    def _preempt(self, time_s: float) -> None:
         """Drop what the request that started last has in the cache; it starts again before all that wait."""
         turn, job = self.joined.pop()
         while turn != job.turn:
@@ -267,22 +267,22 @@ class Engine:
         job.made += int((self.count - job.joined) * self.accept)
         if self.role == DECODE:
             job.cached = 0
-        job.entered_s = now
+        job.entered_s = time_s
         self.waiting.appendleft(job)
         self.preempted += 1
 
     def _hit(self, job: Job) -> int:
         """Tokens at the start of a prompt whose blocks the cache still holds; the last one is always computed."""
-        found = self.matches(job)
-        for block in job.blocks[:found]:
+        blocks = self.matches(job)
+        for block in job.blocks[:blocks]:
             self.prefixes.move_to_end(block)
-        return min(found * self.block, job.held - 1)
+        return min(blocks * self.block, job.held - 1)
 
     def matches(self, job: Job) -> int:
         """Blocks at the start of a prompt that the cache holds."""
-        for found, block in enumerate(job.blocks):
+        for index, block in enumerate(job.blocks):
             if block not in self.prefixes:
-                return found
+                return index
         return len(job.blocks)
 
     def _keep(self, job: Job) -> None:

@@ -19,25 +19,26 @@ from topology.base.errors import InfeasibleError
 
 Array = NDArray[np.float64]
 PERCENTILES = (50, 90, 99)
-HARDLY = 0.05
+NEGLIGIBLE_WAIT = 0.05
 """Part of the time to the first token up to which waiting is not worth a word."""
 WARM_UP = 0.1
 """Part of made requests that come before those that count; engines start with what they hold at the rate. A trace
 counts from its first one, from empty engines on."""
-FEWEST, MOST = 3_000, 12_000
+MIN_REQUESTS, MAX_REQUESTS = 3_000, 12_000
 """Requests simulated at a rate: twice as many as are in the engines, but between these."""
-ROUNDS_COUNTED, LEAST_ROUNDS = 10, 5
-"""Requests simulated for each user where :data:`MOST` allows it, and at least; first and last do not count."""
-TAIL = 0.4
+ROUNDS_COUNTED, MIN_ROUNDS = 10, 5
+"""Requests simulated for each user where :data:`MAX_REQUESTS` allows it, and at least; the first and last do not
+count."""
+TAIL_SHARE = 0.4
 """Part of them, at most, that only keeps up the load for those before."""
-GROWS, SPAN = 2.0, 4.0
+GROWTH_RATIO, MIN_SPAN_RATIO = 2.0, 4.0
 """A queue grows where first tokens of the last quarter take so many times as long as those of the first, or requests
-arrive for less than so many times as long as a first token takes, or less than :data:`SERVED` of them end."""
-SERVED = 0.85
-NEAR = 0.02
+arrive for less than so many times as long as a first token takes, or less than :data:`SERVED_SHARE` of them end."""
+SERVED_SHARE = 0.85
+RATE_TOLERANCE = 0.02
 """How near the largest rate is found, and how far the first and the last try may be apart (doublings)."""
 DOUBLINGS = 20
-ROUNDS = 40
+FIXED_POINT_ROUNDS = 40
 """Steps of the fixed point between requests in an engine and the time of its steps."""
 SEEDS = 3
 """Streams of requests whose largest rates give the interval."""
@@ -73,9 +74,9 @@ class UnderLoad:
     @cached_property
     def tpot_s(self) -> Array:
         """Seconds of each token after the first; 0 for answers of one token."""
-        one = self.outcome
-        later = np.maximum(one.osl - 1, 1)
-        return ((one.done_s - one.first_s) / later)[self.counted]
+        outcome = self.outcome
+        later = np.maximum(outcome.osl - 1, 1)
+        return ((outcome.done_s - outcome.first_s) / later)[self.counted]
 
     @cached_property
     def e2e_s(self) -> Array:
@@ -85,10 +86,10 @@ class UnderLoad:
     @cached_property
     def good(self) -> NDArray[np.bool_]:
         """Whether each kept both limits."""
-        found = np.ones(len(self.ttft_s), dtype=bool)
+        good = np.ones(len(self.ttft_s), dtype=bool)
         for seconds, limit in self._limited:
-            found &= seconds <= limit
-        return found
+            good &= seconds <= limit
+        return good
 
     @property
     def keeps(self) -> bool:
@@ -105,9 +106,9 @@ class UnderLoad:
     def grows(self) -> bool:
         """Whether the queue grows for as long as requests arrive: a few of them may keep any limit."""
         quarter, (start, end) = max(1, len(self.ttft_s) // 4), self._window
-        longer = self.ttft_s[-quarter:].mean() > GROWS * self.ttft_s[:quarter].mean()
-        fewer = self.requests_per_s < SERVED * len(self.ttft_s) / (end - start)
-        return bool(longer or fewer or end - start < SPAN * self.ttft_s.mean())
+        longer = self.ttft_s[-quarter:].mean() > GROWTH_RATIO * self.ttft_s[:quarter].mean()
+        fewer = self.requests_per_s < SERVED_SHARE * len(self.ttft_s) / (end - start)
+        return bool(longer or fewer or end - start < MIN_SPAN_RATIO * self.ttft_s.mean())
 
     @cached_property
     def _window(self) -> tuple[float, float]:
@@ -150,7 +151,7 @@ class UnderLoad:
     def queue(self) -> str:
         """Where requests wait most: prefill, transfer, decode or cache room; empty where they hardly wait."""
         waits = dict(self.outcome.waits_s)
-        if sum(waits.values()) < HARDLY * float(self.ttft_s.mean()):
+        if sum(waits.values()) < NEGLIGIBLE_WAIT * float(self.ttft_s.mean()):
             return ""
         if 2 * self.outcome.cache_wait_s > sum(waits.values()):
             return "cache room"
@@ -169,9 +170,9 @@ def under_load(
     """
     outcome = pools.simulate(requests, router)
     begun, total = len(requests.begun), len(requests)
-    first = begun + int(WARM_UP * (total - begun)) if requests.made else 0
+    start = begun + int(WARM_UP * (total - begun)) if requests.made else 0
     at = np.arange(total)
-    return UnderLoad(outcome, limits, (at >= first) & (at < total - requests.tail))
+    return UnderLoad(outcome, limits, (at >= start) & (at < total - requests.tail))
 
 
 @dataclass(frozen=True)
@@ -216,15 +217,15 @@ def most_requests(
     """
 
     def keeps(rate: float, seed: int) -> bool:
-        asked = make(rate, seed)
-        tried = under_load(pools, asked, limits, router)
-        found = tried.keeps and not (asked.made and tried.grows)
+        requests = make(rate, seed)
+        tried = under_load(pools, requests, limits, router)
+        rates = tried.keeps and not (requests.made and tried.grows)
         if on_try is not None:
-            on_try(rate, found)
-        return found
+            on_try(rate, rates)
+        return rates
 
     def largest(low: float, high: float, seed: int) -> float:
-        while high > low * (1 + NEAR):
+        while high > low * (1 + RATE_TOLERANCE):
             middle = (low * high) ** 0.5
             low, high = (middle, high) if keeps(middle, seed) else (low, middle)
         return low
@@ -244,11 +245,11 @@ def most_requests(
                 break
         else:
             raise InfeasibleError(_out_of_reach(under_load(pools, make(low, 0), limits, router)))
-    found = [largest(low, high, 0)]
+    rates = [largest(low, high, 0)]
     for seed in range(1, seeds):
-        low, high = found[0] * 0.8, found[0] * 1.25
-        found.append(largest(low, high, seed) if keeps(low, seed) else low)
-    return MostRequests(float(np.median(found)), min(found), max(found))
+        low, high = rates[0] * 0.8, rates[0] * 1.25
+        rates.append(largest(low, high, seed) if keeps(low, seed) else low)
+    return MostRequests(float(np.median(rates)), min(rates), max(rates))
 
 
 def _out_of_reach(alone: UnderLoad) -> str:
@@ -276,16 +277,16 @@ def stream_of(
     stream shorter than an answer would never fill them.
     """
 
-    def make(rate: float, other: int) -> Requests:
+    def make(rate: float, run_seed: int) -> Requests:
         held = in_engines(pools, lengths, rate)
-        number = round(min(MOST, max(FEWEST, 2 * held)))
+        number = round(min(MAX_REQUESTS, max(MIN_REQUESTS, 2 * held)))
         begun = round(held)
         new = made_requests(
-            lengths, begun + number, requests_per_s=rate, cv=cv, arrivals=arrivals, seed=seed + other
+            lengths, begun + number, requests_per_s=rate, cv=cv, arrivals=arrivals, seed=seed + run_seed
         )
-        made = _begun(new, begun, [seed, other])
+        made_tokens = _begun(new, begun, [seed, run_seed])
         starts = [0.0] * begun + [at - new.starts_s[begun] for at in new.starts_s[begun:]]
-        return replace(new, starts_s=starts, begun=made, tail=round(min(TAIL * number, held)))
+        return replace(new, starts_s=starts, begun=made_tokens, tail=round(min(TAIL_SHARE * number, held)))
 
     return make
 
@@ -298,9 +299,10 @@ def closed_loop(
     As many of the first ones as the engines hold start somewhere in their answers, and the last ones only keep up the
     load for those before: users who all start at once would go on in step.
     """
-    number = max(FEWEST, min(MOST, ROUNDS_COUNTED * users), LEAST_ROUNDS * users)
+    number = max(MIN_REQUESTS, min(MAX_REQUESTS, ROUNDS_COUNTED * users), MIN_ROUNDS * users)
     new = made_requests(lengths, number, users=users, cv=cv, seed=seed)
-    begun = _begun(new, int(min(users, _seats(pools, lengths))), [seed, users])
+    seats = sum(pool.workers * _seats(pool, lengths) for pool in pools.decoding)
+    begun = _begun(new, int(min(users, seats)), [seed, users])
     return replace(new, begun=begun, tail=users)
 
 
@@ -310,12 +312,7 @@ def _begun(requests: Requests, number: int, seeds: list[int]) -> list[int]:
     return [int(random.integers(1, max(2, osl))) for osl in requests.osl[:number]]
 
 
-def _seats(pools: EnginePools, lengths: Lengths) -> float:
-    """Requests that the engines which decode hold at most."""
-    return sum(pool.workers * _seats_of(pool, lengths) for pool in pools.decoding)
-
-
-def _seats_of(pool: EnginePool, lengths: Lengths) -> float:
+def _seats(pool: EnginePool, lengths: Lengths) -> float:
     """Requests that an engine holds at most."""
     held = float(pool.scheduler.held(lengths.mean_isl, lengths.mean_osl))
     return min(pool.scheduler.sequences * pool.table.groups, pool.room / held)
@@ -327,9 +324,9 @@ def in_engines(pools: EnginePools, lengths: Lengths, requests_per_s: float) -> f
     Little's law: the rate times the seconds of an answer, whose steps take the longer the more there are. Where one
     pool serves both phases, all wait in each step for the attention group with most tokens of prompts.
     """
-    whole = sum(pool.share for pool in pools.decoding)
+    total_share = sum(pool.share for pool in pools.decoding)
     return sum(
-        pool.workers * _in_engine(pool, lengths, requests_per_s * pool.each / whole)
+        pool.workers * _in_engine(pool, lengths, requests_per_s * pool.each / total_share)
         for pool in pools.decoding
     )
 
@@ -338,19 +335,19 @@ def _in_engine(pool: EnginePool, lengths: Lengths, rate: float) -> float:
     """Return about how many requests decode in an engine of a pool at its own rate."""
     context, steps = lengths.mean_isl + lengths.mean_osl / 2, lengths.mean_osl / pool.accept
     table, tokens = pool.table, lengths.mean_isl * (1 - lengths.prefix_hit)
-    most = _seats_of(pool, lengths)
+    seats = _seats(pool, lengths)
     budget = float(pool.scheduler.tokens)
     chunk = min(tokens, budget)
-    arriving, held, each = rate * tokens / chunk, 0.0, chunk / table.groups
-    for _ in range(ROUNDS):
+    arriving, held, mean_chunk = rate * tokens / chunk, 0.0, chunk / table.groups
+    for _ in range(FIXED_POINT_ROUNDS):
         step_s = pool.factor * table.decode(max(held, 1.0), context)
         if pool.role == BOTH:
             # a step has prompts if one arrived in the step before, which is longer if it had some
-            busiest = min(max(chunk, each), budget)
-            added_s = pool.factor * table.prompts(busiest, lengths.mean_isl, min(each, busiest), held)
-            none, some = math.exp(-arriving * step_s), math.exp(-arriving * (step_s + added_s))
-            share = (1 - none) / (1 - none + some)
+            busiest = min(max(chunk, mean_chunk), budget)
+            added_s = pool.factor * table.prompts(busiest, lengths.mean_isl, min(mean_chunk, busiest), held)
+            no_chance, some_chance = math.exp(-arriving * step_s), math.exp(-arriving * (step_s + added_s))
+            share = (1 - no_chance) / (1 - no_chance + some_chance)
             step_s += share * added_s
-            each = chunk * arriving * step_s / share / table.groups
-        held = min(most, rate * steps * step_s)
+            mean_chunk = chunk * arriving * step_s / share / table.groups
+        held = min(seats, rate * steps * step_s)
     return held

@@ -30,7 +30,7 @@ from cost.terms.experts import EXPERTS
 Array = NDArray[np.float64]
 Price = Callable[[Workload, Array], Array]
 """Seconds of steps of a workload at batches (sequences per GPU), ``[2, batches]``: all, and those of experts."""
-MOST_PRICED = 512.0
+MAX_PRICED_SEQUENCES = 512.0
 """Sequences of an attention group up to which steps are priced: beyond, they go on in a straight line."""
 
 
@@ -77,7 +77,7 @@ class EnginePool:
         workers: int,
         gpus: int,
         room: float,
-        most: float,
+        max_sequences: float,
         context: float,
         accept: float,
         queries: float,
@@ -91,12 +91,18 @@ class EnginePool:
         ----------
         room, accept, queries, cache:
             As of an engine; one that prefills alone has no use for them.
-        most, context:
+        max_sequences, context:
             Sequences of a group up to which steps are priced; about how many tokens the cache of one holds.
         """
-        decodes, most = role != PREFILL, min(MOST_PRICED, max(2.0, most))
+        decodes = role != PREFILL
+        max_sequences = min(MAX_PRICED_SEQUENCES, max(2.0, max_sequences))
         table = StepTable.of(
-            seconds, groups=groups, most=most, context=context, stages=stages, decodes=decodes
+            seconds,
+            groups=groups,
+            max_sequences=max_sequences,
+            context=context,
+            stages=stages,
+            decodes=decodes,
         )
         return cls(
             role,
@@ -116,8 +122,8 @@ class EnginePool:
         """Part of the requests that an engine serves."""
         return self.share / self.workers
 
-    def engines(self, block: int, most: float) -> list[Engine]:
-        """Return them, idle; ``most``: requests that the largest engine behind their router is to hold."""
+    def engines(self, block: int, peak: float) -> list[Engine]:
+        """Return them, idle; ``peak``: requests that the largest engine behind their router is to hold."""
         return [
             Engine(
                 self.table,
@@ -130,7 +136,7 @@ class EnginePool:
                 block,
                 self.gpus,
                 self.each,
-                self.held / self.workers / most,
+                self.held / self.workers / peak,
             )
             for _ in range(self.workers)
         ]
@@ -150,7 +156,7 @@ class EnginePools:
     @property
     def gpus(self) -> int:
         """GPUs of all engines."""
-        return sum(one.workers * one.gpus for one in self.pools)
+        return sum(pool.workers * pool.gpus for pool in self.pools)
 
     def simulate(self, requests: Requests, router: str = "least") -> Outcome:
         """Simulate ``requests``.
@@ -160,41 +166,43 @@ class EnginePools:
         InputError
             If there are none, or one fits no engine's cache.
         """
-        first, then = (
+        prefillers, decoders = (
             [
                 engine
                 for pool in side
-                for engine in pool.engines(requests.block, max(one.held / one.workers for one in side))
+                for engine in pool.engines(
+                    requests.block, max(neighbour.held / neighbour.workers for neighbour in side)
+                )
             ]
             for side in (
                 [pool for pool in self.pools if pool.role != DECODE],
                 [pool for pool in self.pools if pool.role == DECODE],
             )
         )
-        return Simulation(first, requests, then, self.transfers, router, self.fixed_s).run()
+        return Simulation(prefillers, requests, decoders, self.transfers, router, self.fixed_s).run()
 
     @property
     def decoding(self) -> list[EnginePool]:
         """The pools that decode."""
-        return [one for one in self.pools if one.role != PREFILL]
+        return [pool for pool in self.pools if pool.role != PREFILL]
 
 
 def pools_of(serving: Serving, row: RateMatch) -> EnginePools:
     """Return the engines of one match of a sweep of whole requests (:meth:`cost.serving.serving.Serving.sides`)."""
     context = serving.lengths.context
     pools = []
-    for role, found, at, workers in serving.sides(row):
-        layout = int(found.parts_of.layout[at])
+    for role, swept, at, workers in serving.sides(row):
+        layout = int(swept.parts_of.layout[at])
 
-        def price(work: Workload, batch: Array, found: Sweep = found, layout: int = layout) -> Array:
-            under = found.parts_of.layouts.under(replace(found.deployment, workload=work))
+        def price(work: Workload, batch: Array, swept: Sweep = swept, layout: int = layout) -> Array:
+            under = swept.parts_of.layouts.under(replace(swept.deployment, workload=work))
             terms_s = PartsOf(under, np.full(len(batch), layout), batch)().terms_s
             return np.stack([sum(terms_s.values()), terms_s.get(EXPERTS.name, np.zeros(len(batch)))])
 
-        gpus = int(found.gpus[at])
-        held, ranks = found.cache(at), Ranks(*(int(getattr(found, name)[at]) for name in Ranks._fields))
+        gpus = int(swept.gpus[at])
+        held, ranks = swept.cache(at), Ranks(*(int(getattr(swept, name)[at]) for name in Ranks._fields))
         pools.append(
-            engine_pool(found.deployment, price, role, ranks, gpus, workers, cache=held, context=context)
+            engine_pool(swept.deployment, price, role, ranks, gpus, workers, cache=held, context=context)
         )
     return joined(pools, serving.decode.deployment, serving.prefill.deployment)
 
@@ -239,7 +247,7 @@ def engine_pool(
         workers=workers,
         gpus=gpus,
         room=cache.tokens,
-        most=cache.tokens / context / groups,
+        max_sequences=cache.tokens / context / groups,
         context=context,
         accept=work.accept_length,
         queries=work.tokens_per_pass,
@@ -262,10 +270,10 @@ def priced_steps(price: Price, workload: Workload, *, tp: int) -> Seconds:
     def seconds(sequences: Array, tokens: Array, cached: float, context: float) -> Array:
         if not tokens.any():
             return price(replace(decode, context=round(context)), sequences / tp)
-        found = []
-        for many, new in zip(sequences.tolist(), tokens.tolist(), strict=True):
+        prices = []
+        for count, new in zip(sequences.tolist(), tokens.tolist(), strict=True):
             prompt, hit = new + cached, cached / (new + cached)
-            if many:
+            if count:
                 work = replace(
                     workload,
                     phase="both",
@@ -275,10 +283,10 @@ def priced_steps(price: Price, workload: Workload, *, tp: int) -> Seconds:
                     prefix_hit=hit,
                     prompt_chunk=new,
                 )
-                found.append(price(work, np.array([many / tp])))
+                prices.append(price(work, np.array([count / tp])))
             else:
                 work = replace(alone, context=round(prompt), prefix_hit=hit)
-                found.append(price(work, np.array([1.0 / tp])))
-        return np.concatenate(found, axis=1)
+                prices.append(price(work, np.array([1.0 / tp])))
+        return np.concatenate(prices, axis=1)
 
     return seconds

@@ -15,11 +15,11 @@ from cost.serving.lengths import Lengths
 Array = NDArray[np.float64]
 
 ARRIVALS = ("poisson", "constant", "bursty")
-BURSTY = 0.25
+BURSTY_SHAPE = 0.25
 """Shape of the gamma distribution of times between bursty arrivals: four times the variance of Poisson's."""
 BLOCK_TOKENS = 512
 """Tokens of a block of Mooncake's traces and of AIPerf's, and of prompts of conversations."""
-KINDS = 6
+LENGTH_KINDS = 6
 """Lengths that stand for those of a trace where layouts are priced."""
 
 
@@ -77,19 +77,19 @@ class Requests:
 
     @property
     def lengths(self) -> Lengths:
-        """About the same lengths as a mix of :data:`KINDS`: equally many requests each, by prompt, with their means.
+        """About the same lengths as a mix of :data:`LENGTH_KINDS`: equal numbers of requests by prompt, with means.
 
         What a cache of all blocks seen before would hold is its part of the prompts.
         """
         rows = sorted(zip(self.isl, self.osl, strict=True))
-        parts = [part for part in np.array_split(np.array(rows, dtype=np.float64), KINDS) if len(part)]
+        parts = [part for part in np.array_split(np.array(rows, dtype=np.float64), LENGTH_KINDS) if len(part)]
         means = [np.maximum(1, np.rint(part.mean(axis=0))).astype(int).tolist() for part in parts]
-        seen: set[int] = set()
+        cached_blocks: set[int] = set()
         hits = 0
         for blocks, isl in zip(self.blocks, self.isl, strict=False):
-            known = sum(1 for _ in takewhile(seen.__contains__, blocks))
+            known = sum(1 for _ in takewhile(cached_blocks.__contains__, blocks))
             hits += min(known * self.block, isl - 1)
-            seen.update(blocks)
+            cached_blocks.update(blocks)
         return Lengths(
             tuple(isl for isl, _ in means),
             tuple(osl for _, osl in means),
@@ -121,7 +121,7 @@ def made_requests(
     """
     random = np.random.default_rng(seed)
     kind = random.choice(len(lengths.isl), number, p=np.array(lengths.share))
-    shape = {"poisson": 1.0, "bursty": BURSTY}.get(arrivals)
+    shape = {"poisson": 1.0, "bursty": BURSTY_SHAPE}.get(arrivals)
     gaps = np.ones(number) if shape is None else random.gamma(shape, 1 / shape, number)
     sigma = math.sqrt(math.log1p(cv * cv))
 
@@ -133,7 +133,7 @@ def made_requests(
     cached = np.minimum(np.floor(lengths.prefix_hit * isl), isl - 1)
     starts = np.zeros(min(users, number)) if users else np.cumsum(gaps) / requests_per_s
 
-    def whole(tokens: Array) -> list[int]:
-        return [int(one) for one in tokens.tolist()]
+    def as_counts(tokens: Array) -> list[int]:
+        return [int(count) for count in tokens.tolist()]
 
-    return Requests(starts.tolist(), whole(isl), whole(osl), whole(cached), users)
+    return Requests(starts.tolist(), as_counts(isl), as_counts(osl), as_counts(cached), users)

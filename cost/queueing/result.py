@@ -19,7 +19,7 @@ from cost.queueing.requests import Requests
 from cost.serving.lengths import Lengths
 from topology.base.shown import Shown
 
-RATES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0, 1.1)
+RATE_SHARES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0, 1.1)
 """Rates of the curve of percentiles over the most that keep the limits."""
 
 
@@ -68,7 +68,7 @@ class Simulated(Shown):
 
     def brief(self) -> str:
         """Return the load, the p99 time to first token, and the maximum request rate."""
-        most = (
+        limit = (
             "no rate meets the limits"
             if self.most is None
             else f"maximum {self.most.requests_per_s:,.3g} requests/s"
@@ -76,7 +76,7 @@ class Simulated(Shown):
         p99 = float(np.percentile(self.found.ttft_s, 99))
         return (
             f"{self.deployment.model.name} on {self.deployment.cluster.whole.name}, {self.load}: first token p99 "
-            f"{p99:,.3g} s, {self.found.output_tok_s:,.0f} output tok/s; {most}"
+            f"{p99:,.3g} s, {self.found.output_tok_s:,.0f} output tok/s; {limit}"
         )
 
     @property
@@ -87,10 +87,10 @@ class Simulated(Shown):
     @cached_property
     def curve(self) -> dict[float, UnderLoad]:
         """What users see by the rate, up to a little more than the most."""
-        most = self.req_s if self.most is None else self.most.requests_per_s
+        peak = self.req_s if self.most is None else self.most.requests_per_s
         return {
             rate: under_load(self.pools, self.make(rate, 0), self.limits, self.router)
-            for rate in (most * part for part in RATES)
+            for rate in (peak * part for part in RATE_SHARES)
         }
 
     @property
@@ -100,15 +100,15 @@ class Simulated(Shown):
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return the requests as columns, those before the counted ones too."""
-        one = self.found.outcome
+        outcome = self.found.outcome
         return {
-            "arrival_s": one.arrival_s,
-            "first_s": one.first_s,
-            "done_s": one.done_s,
-            "isl": one.isl,
-            "osl": one.osl,
-            "cached": one.cached,
-            "ttft_s": one.first_s - one.arrival_s,
-            "tpot_s": (one.done_s - one.first_s) / np.maximum(one.osl - 1, 1),
+            "arrival_s": outcome.arrival_s,
+            "first_s": outcome.first_s,
+            "done_s": outcome.done_s,
+            "isl": outcome.isl,
+            "osl": outcome.osl,
+            "cached": outcome.cached,
+            "ttft_s": outcome.first_s - outcome.arrival_s,
+            "tpot_s": (outcome.done_s - outcome.first_s) / np.maximum(outcome.osl - 1, 1),
             "counted": self.found.counted,
         }

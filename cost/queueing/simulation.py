@@ -18,9 +18,9 @@ from topology.base.errors import InputError
 
 ROUTERS = ("least", "round", "prefix")
 TRANSFER = "transfer"
-SAMPLES = 500
+TIMELINE_POINTS = 500
 """Points of the timeline."""
-MOST_AHEAD = 1.5
+PREFIX_LOAD_RATIO = 1.5
 """Requests of the engine with the longest common prefix over those of the one with fewest, above which the latter
 takes a request in place of it: a prefix saves a prefill, a queue costs several."""
 
@@ -120,44 +120,46 @@ class Simulation:
         InputError
             If there are none, or one fits no engine's cache.
         """
-        asked, total = self.requests, len(self.requests)
+        requests, total = self.requests, len(self.requests)
         self._require_room()
-        blocks: Sequence[Sequence[int]] = asked.blocks or [()] * total
-        made_of = zip(range(total), asked.isl, asked.osl, asked.cached, blocks, strict=True)
+        blocks: Sequence[Sequence[int]] = requests.blocks or [()] * total
+        made_of = zip(range(total), requests.isl, requests.osl, requests.cached, blocks, strict=True)
         self._jobs = [Job(*columns) for columns in made_of]
         self._arrival, self._first, self._done = [0.0] * total, [0.0] * total, [0.0] * total
         self._events: list[tuple[float, int, Callable[[float, Any], None], Any]] = []
         self._tickets, self._turn = count(), 0
-        self._shares = dict.fromkeys((one.role for one in self.engines), 0.0)
-        for one in self.engines:
-            self._shares[one.role] += one.share
+        self._shares = dict.fromkeys((engine.role for engine in self.engines), 0.0)
+        for engine in self.engines:
+            self._shares[engine.role] += engine.share
         self._sent = dict.fromkeys(self._shares, 0)
         self._moving: list[_Transfer] = []
         self._moves, self._moved_s, self._moving_wait_s = 0, 0.0, 0.0
         self._timeline: list[tuple[float, int, int]] = []
-        decoding = [*self.decoders, *(one for one in self.engines if one.role != PREFILL)]
-        for job, made in zip(self._jobs, asked.begun, strict=False):
-            job.made = made
+        decoding = [*self.decoders, *(engine for engine in self.engines if engine.role != PREFILL)]
+        for job, tokens in zip(self._jobs, requests.begun, strict=False):
+            job.made = tokens
             self._enter_computed(min(decoding, key=_load), job, 0.0)
         self._later: dict[int, list[int]] = defaultdict(list)
-        for number, before in enumerate(asked.after):
-            self._later[before].append(number)
-        begun = len(asked.begun)
-        self._unsent = iter(self._later.pop(-1) if asked.after else range(begun, total))
-        for _ in range(min(asked.users, total) - begun if asked.users else 1):
+        for number, predecessor in enumerate(requests.after):
+            self._later[predecessor].append(number)
+        begun = len(requests.begun)
+        self._unsent = iter(self._later.pop(-1) if requests.after else range(begun, total))
+        for _ in range(min(requests.users, total) - begun if requests.users else 1):
             self._send_next()
         events = self._events
         while events:
-            now, _, happens, what = heapq.heappop(events)
-            happens(now, what)
+            time_s, _, happens, subject = heapq.heappop(events)
+            happens(time_s, subject)
         return self._outcome()
 
     def _outcome(self) -> Outcome:
         jobs, total = self._jobs, len(self._jobs)
         arrival, done = np.array(self._arrival), np.array(self._done)
         span = max(float(done.max() - arrival.min()), 1e-12)
-        every = [*self.engines, *self.decoders]
-        pools = {role: [one for one in every if one.role == role] for role in (PREFILL, DECODE, BOTH)}
+        engines = [*self.engines, *self.decoders]
+        pools = {
+            role: [engine for engine in engines if engine.role == role] for role in (PREFILL, DECODE, BOTH)
+        }
         return Outcome(
             arrival,
             np.array(self._first),
@@ -166,55 +168,55 @@ class Simulation:
             np.array([job.osl for job in jobs]),
             np.array([job.found for job in jobs]),
             {
-                PREFILL: sum(one.waited_s for one in self.engines) / total,
+                PREFILL: sum(engine.waited_s for engine in self.engines) / total,
                 TRANSFER: self._moving_wait_s / total,
-                DECODE: sum(one.waited_s for one in self.decoders) / total,
+                DECODE: sum(engine.waited_s for engine in self.decoders) / total,
             },
-            sum(one.blocked_s for one in every) / total,
+            sum(engine.blocked_s for engine in engines) / total,
             {
-                role: sum(one.busy_s for one in pool) / span / len(pool)
+                role: sum(engine.busy_s for engine in pool) / span / len(pool)
                 for role, pool in pools.items()
                 if pool
             },
-            sum(one.preempted for one in every),
+            sum(engine.preempted for engine in engines),
             np.array(self._timeline, dtype=np.float64).reshape(-1, 3),
         )
 
     def _require_room(self) -> None:
-        asked = self.requests
-        if not len(asked):
+        requests = self.requests
+        if not len(requests):
             raise InputError("there are no requests to simulate.")
-        most = max(map(sum, zip(asked.isl, asked.osl, strict=True)))
-        room = min(one.room for one in (*self.engines, *self.decoders))
-        if most > room:
+        longest = max(map(sum, zip(requests.isl, requests.osl, strict=True)))
+        room = min(engine.room for engine in (*self.engines, *self.decoders))
+        if longest > room:
             raise InputError(
-                f"a request of {most:,} tokens does not fit the KV cache of an engine, {room:,.0f} tokens; "
+                f"a request of {longest:,} tokens does not fit the KV cache of an engine, {room:,.0f} tokens; "
                 "use shorter requests or larger engines."
             )
 
-    def _at(self, when: float, happens: Callable[[float, Any], None], what: object) -> None:
-        heapq.heappush(self._events, (when, next(self._tickets), happens, what))
+    def _at(self, when: float, happens: Callable[[float, Any], None], subject: object) -> None:
+        heapq.heappush(self._events, (when, next(self._tickets), happens, subject))
 
-    def _send_next(self, now: float | None = None) -> None:
+    def _send_next(self, time_s: float | None = None) -> None:
         """Send the next request that waits for no answer, at its own time or now."""
         number = next(self._unsent, None)
         if number is not None:
-            self._send(self.requests.starts_s[number] if now is None else now, number)
+            self._send(self.requests.starts_s[number] if time_s is None else time_s, number)
 
-    def _send(self, now: float, number: int) -> None:
+    def _send(self, time_s: float, number: int) -> None:
         """Send a request; it arrives when what is fixed is over."""
-        self._arrival[number] = now
-        self._at(now + self.fixed_s, self._arrive, self._jobs[number])
+        self._arrival[number] = time_s
+        self._at(time_s + self.fixed_s, self._arrive, self._jobs[number])
 
-    def _arrive(self, now: float, job: Job) -> None:
-        asked = self.requests
-        if not asked.users and not (asked.after and asked.after[job.number] >= 0):
+    def _arrive(self, time_s: float, job: Job) -> None:
+        requests = self.requests
+        if not requests.users and not (requests.after and requests.after[job.number] >= 0):
             self._send_next()
-        if job.number % max(1, len(asked) // SAMPLES) == 0:
-            every = [*self.engines, *self.decoders]
-            waiting = sum(len(one.waiting) for one in every)
-            self._timeline.append((now, waiting, sum(one.load for one in every) - waiting))
-        self._enter(self._engine_for(job), job, now)
+        if job.number % max(1, len(requests) // TIMELINE_POINTS) == 0:
+            engines = [*self.engines, *self.decoders]
+            waiting = sum(len(engine.waiting) for engine in engines)
+            self._timeline.append((time_s, waiting, sum(engine.load for engine in engines) - waiting))
+        self._enter(self._engine_for(job), job, time_s)
 
     def _engine_for(self, job: Job) -> Engine:
         """Return where a request goes: to each role as much as it can serve, there by the router.
@@ -223,106 +225,111 @@ class Simulation:
         """
         role = min(self._sent, key=lambda role: self._sent[role] / self._shares[role])
         self._sent[role] += 1
-        engines = [one for one in self.engines if one.role == role] if len(self._sent) > 1 else self.engines
+        engines = (
+            [engine for engine in self.engines if engine.role == role]
+            if len(self._sent) > 1
+            else self.engines
+        )
         if self.router == "round":
             self._turn += 1
             return engines[(self._turn - 1) % len(engines)]
         least = min(engines, key=_load)
         if self.router == "prefix" and job.blocks:
-            best = max(engines, key=lambda one: (one.matches(job), -_load(one)))
-            if _load(best) <= MOST_AHEAD * _load(least) + 1:
+            best = max(engines, key=lambda engine: (engine.matches(job), -_load(engine)))
+            if _load(best) <= PREFIX_LOAD_RATIO * _load(least) + 1:
                 return best
         return least
 
-    def _enter(self, engine: Engine, job: Job, now: float) -> None:
+    def _enter(self, engine: Engine, job: Job, time_s: float) -> None:
         engine.load += 1
-        job.entered_s = now
+        job.entered_s = time_s
         engine.waiting.append(job)
         if not engine.busy:
-            self._begin(engine, now)
-        elif engine.fits(engine.waiting[0]) and engine.cut_short(now):
+            self._begin(engine, time_s)
+        elif engine.fits(engine.waiting[0]) and engine.cut_short(time_s):
             engine.version += 1
             self._at(engine.started_s + engine.took_s, self._step, (engine, engine.version))
 
-    def _begin(self, engine: Engine, now: float) -> None:
-        if engine.begin(now):
-            self._at(now + engine.took_s, self._step, (engine, engine.version))
+    def _begin(self, engine: Engine, time_s: float) -> None:
+        if engine.begin(time_s):
+            self._at(time_s + engine.took_s, self._step, (engine, engine.version))
 
-    def _step(self, now: float, of: tuple[Engine, int]) -> None:
+    def _step(self, time_s: float, of: tuple[Engine, int]) -> None:
         engine, version = of
         if engine.version != version:
             return  # the stretch was cut short
-        first, done = engine.end()
-        for job in first:
+        started, done = engine.end()
+        for job in started:
             if not self._first[job.number]:
-                self._first[job.number] = now
+                self._first[job.number] = time_s
             if engine.role == PREFILL:
                 engine.load -= 1
                 if job.made < job.osl:
-                    self._start_transfer(now, job, engine)
+                    self._start_transfer(time_s, job, engine)
         for job in done:
             engine.load -= engine.role != PREFILL
-            self._done[job.number] = now
+            self._done[job.number] = time_s
             if self.requests.users:
-                self._send_next(now)
+                self._send_next(time_s)
             for number in self._later.get(job.number, ()):
-                self._at(now + self.requests.delays_s[number], self._send, number)
-        self._begin(engine, now)
+                self._at(time_s + self.requests.delays_s[number], self._send, number)
+        self._begin(engine, time_s)
 
-    def _start_transfer(self, now: float, job: Job, sender: Engine) -> None:
+    def _start_transfer(self, time_s: float, job: Job, sender: Engine) -> None:
         engine = min(self.decoders, key=_load)
         engine.load += 1  # it counts from now on, so that the next one goes elsewhere
         if self.transfers is None:
-            self._received(now, _Transfer(job, sender, engine, 0.0))
+            self._received(time_s, _Transfer(job, sender, engine, 0.0))
             return
-        what = _Transfer(job, sender, engine, self.transfers.cache_bytes(job.isl))
-        self._moving_wait_s -= self.transfers.alone_s(what.left, min(sender.gpus, engine.gpus))
-        self._share(now)
-        self._moving.append(what)
-        self._moving_wait_s -= now
-        self._next_transfer(now)
+        transfer = _Transfer(job, sender, engine, self.transfers.cache_bytes(job.isl))
+        self._moving_wait_s -= self.transfers.alone_s(transfer.left, min(sender.gpus, engine.gpus))
+        self._share(time_s)
+        self._moving.append(transfer)
+        self._moving_wait_s -= time_s
+        self._next_transfer(time_s)
 
-    def _share(self, now: float) -> None:
-        """Let what is on its way move on until ``now``."""
-        for one in self._moving:
-            one.left -= one.bytes_per_s * (now - self._moved_s)
-        self._moved_s = now
+    def _share(self, time_s: float) -> None:
+        """Let what is on its way move on until ``time_s``."""
+        for transfer in self._moving:
+            transfer.left -= transfer.bytes_per_s * (time_s - self._moved_s)
+        self._moved_s = time_s
 
-    def _next_transfer(self, now: float) -> None:
+    def _next_transfer(self, time_s: float) -> None:
         """Share the links anew, and say when the next transfer is complete."""
         links = self.transfers
         if links is None or not self._moving:
             return
-        sent = Counter(one.sender for one in self._moving)
-        received = Counter(one.receiver for one in self._moving)
-        for one in self._moving:
-            one.bytes_per_s = links.bytes_per_s * min(
-                one.sender.gpus / sent[one.sender], one.receiver.gpus / received[one.receiver]
+        sent = Counter(transfer.sender for transfer in self._moving)
+        received = Counter(transfer.receiver for transfer in self._moving)
+        for transfer in self._moving:
+            transfer.bytes_per_s = links.bytes_per_s * min(
+                transfer.sender.gpus / sent[transfer.sender],
+                transfer.receiver.gpus / received[transfer.receiver],
             )
         self._moves += 1
-        soonest = min(max(0.0, one.left) / one.bytes_per_s for one in self._moving)
-        self._at(now + soonest, self._moved, self._moves)
+        soonest = min(max(0.0, transfer.left) / transfer.bytes_per_s for transfer in self._moving)
+        self._at(time_s + soonest, self._moved, self._moves)
 
-    def _moved(self, now: float, version: int) -> None:
+    def _moved(self, time_s: float, version: int) -> None:
         if version != self._moves:
             return  # the links were shared anew since
-        self._share(now)
-        there = [one for one in self._moving if one.left <= 1e-6 * one.bytes_per_s]
-        self._moving = [one for one in self._moving if one not in there]
+        self._share(time_s)
+        complete = [transfer for transfer in self._moving if transfer.left <= 1e-6 * transfer.bytes_per_s]
+        self._moving = [transfer for transfer in self._moving if transfer not in complete]
         latency_s = self.transfers.latency_s if self.transfers else 0.0
-        for one in there:
-            self._moving_wait_s += now + latency_s
-            self._at(now + latency_s, self._received, one)
-        self._next_transfer(now)
+        for transfer in complete:
+            self._moving_wait_s += time_s + latency_s
+            self._at(time_s + latency_s, self._received, transfer)
+        self._next_transfer(time_s)
 
-    def _received(self, now: float, what: _Transfer) -> None:
-        what.receiver.load -= 1
-        self._enter_computed(what.receiver, what.job, now)
+    def _received(self, time_s: float, transfer: _Transfer) -> None:
+        transfer.receiver.load -= 1
+        self._enter_computed(transfer.receiver, transfer.job, time_s)
 
-    def _enter_computed(self, engine: Engine, job: Job, now: float) -> None:
+    def _enter_computed(self, engine: Engine, job: Job, time_s: float) -> None:
         """As :meth:`_enter`, with a cache of all that the request has so far."""
         job.cached = job.held
-        self._enter(engine, job, now)
+        self._enter(engine, job, time_s)
 
 
 def _load(engine: Engine) -> float:

@@ -14,11 +14,11 @@ Seconds = Callable[[Array, Array, float, float], Array]
 """Seconds of steps of ``(sequences, prompt tokens, cached tokens, context)``: the first two of each attention group,
 ``[steps]``; tokens of each prompt that a cache already holds; mean tokens in the cache of sequences that decode.
 Returned are ``[2, steps]``: all of a step, and the experts' part of it, which GPUs share."""
-TOKENS = np.array([32.0, 128.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0])
+PRICED_TOKENS = np.array([32.0, 128.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0])
 """Prompt tokens of an attention group that steps are priced at: between them a step is a straight line."""
-GROWTH = 1.4
+SEQUENCE_GROWTH = 1.4
 """Sequences of a group at one priced step over those at the one before."""
-CACHED = 8192.0
+CACHED_TOKENS = 8192.0
 """Tokens in a cache at which the cost of attending to them is priced."""
 
 
@@ -63,42 +63,44 @@ class StepTable:
         seconds: Seconds,
         *,
         groups: int,
-        most: float,
+        max_sequences: float,
         context: float,
         stages: int = 1,
         decodes: bool = True,
     ) -> StepTable:
-        """Price steps of up to ``most`` sequences a group with about ``context`` tokens in the cache of each.
+        """Price steps of up to ``max_sequences`` a group with about ``context`` tokens in the cache of each.
 
         ``decodes``: whether the engine does; one that prefills alone has steps of prompts only.
         """
         counts = [1.0]
-        while counts[-1] < most:
-            counts.append(max(counts[-1] + 1, float(round(counts[-1] * GROWTH))))
-        many, beside = np.array(counts if decodes else [1.0, 2.0]), max(2.0, counts[-1] / 2)
-        decode_s = context_s = np.zeros_like(many)
+        while counts[-1] < max_sequences:
+            counts.append(max(counts[-1] + 1, float(round(counts[-1] * SEQUENCE_GROWTH))))
+        sizes, beside = np.array(counts if decodes else [1.0, 2.0]), max(2.0, counts[-1] / 2)
+        decode_s = context_s = np.zeros_like(sizes)
         if decodes:
-            short, long = (seconds(many, np.zeros_like(many), 0.0, at)[0] for at in (context, 1.5 * context))
+            short, long = (
+                seconds(sizes, np.zeros_like(sizes), 0.0, at)[0] for at in (context, 1.5 * context)
+            )
             context_s = (long - short) / (0.5 * context)
             decode_s = short - context_s * context
         prompt_s, span_s, expert_s = [], [], []
         for sequences in (0.0, beside) if decodes else (0.0,):
-            some = np.full_like(TOKENS, sequences)
-            base = seconds(some[:1], np.zeros(1), 0.0, context) if sequences else np.zeros((2, 1))
-            (alone, experts), (after, _) = (
-                seconds(some, TOKENS, cached, context) - base for cached in (0.0, CACHED)
+            batch = np.full_like(PRICED_TOKENS, sequences)
+            base = seconds(batch[:1], np.zeros(1), 0.0, context) if sequences else np.zeros((2, 1))
+            (prompt_alone_s, experts_s), (cached_s, _) = (
+                seconds(batch, PRICED_TOKENS, cached, context) - base for cached in (0.0, CACHED_TOKENS)
             )
-            slope = (after - alone) / (2 * CACHED)
-            prompt_s.append((alone - experts - slope * TOKENS).tolist())
+            slope = (cached_s - prompt_alone_s) / (2 * CACHED_TOKENS)
+            prompt_s.append((prompt_alone_s - experts_s - slope * PRICED_TOKENS).tolist())
             span_s.append(slope.tolist())
-            expert_s.append(experts.tolist())
+            expert_s.append(experts_s.tolist())
         return cls(
             groups,
             stages,
-            many.tolist(),
+            sizes.tolist(),
             decode_s.tolist(),
             context_s.tolist(),
-            TOKENS.tolist(),
+            PRICED_TOKENS.tolist(),
             [prompt_s[0], prompt_s[-1]],
             [span_s[0], span_s[-1]],
             [expert_s[0], expert_s[-1]],
@@ -107,10 +109,10 @@ class StepTable:
 
     def decode(self, sequences: float, context: float) -> float:
         """Return the seconds of a step of ``sequences`` of the engine with ``context`` tokens each on average."""
-        each = max(sequences / self.groups, 1.0)
+        group_size = max(sequences / self.groups, 1.0)
         knots, seconds, slopes = self.sequences, self.decode_s, self.context_s
-        at = min(max(bisect_right(knots, each), 1), len(knots) - 1)
-        share = (each - knots[at - 1]) / (knots[at] - knots[at - 1])
+        at = min(max(bisect_right(knots, group_size), 1), len(knots) - 1)
+        share = (group_size - knots[at - 1]) / (knots[at] - knots[at - 1])
         below, above = seconds[at - 1] + slopes[at - 1] * context, seconds[at] + slopes[at] * context
         return below + share * (above - below)
 

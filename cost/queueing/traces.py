@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from cost.quantity import LONGEST_CONTEXT
+from cost.quantity import MAX_CONTEXT_TOKENS
 from cost.queueing.requests import BLOCK_TOKENS, Requests
 from topology.base.errors import InputError, input_name
 from topology.base.reading import parse_json, read_text, shown
@@ -73,10 +73,10 @@ TRACES = (
 _UNITS = {1.0: "seconds", 1e-3: "milliseconds", 1e-9: "nanoseconds"}
 _EPOCHS = {1e16: "nanoseconds", 1e14: "microseconds", 1e11: "milliseconds", 1e9: "seconds"}
 """Units since 1970 of timestamps from so much on."""
-_FASTEST = 1_000.0
+_MAX_RATE = 1_000.0
 """Requests a second of a recorded trace: public ones have up to some 100."""
 _TURNS = "turns"
-_BEYOND_HASHES = 2**70
+_FIRST_OWN_HASH = 2**70
 """No hash of a block in a trace is as large."""
 
 
@@ -103,7 +103,7 @@ class _Rows:
     left_out: int = 0
     last: float = -math.inf
     conversations: dict[str, _Conversation] = field(default_factory=dict)
-    fresh: Iterator[int] = field(default_factory=lambda: count(-_BEYOND_HASHES, -1))
+    fresh: Iterator[int] = field(default_factory=lambda: count(-_FIRST_OWN_HASH, -1))
 
     def add(self, row: Record, where: str) -> None:
         """Add a request; one of a conversation begins with all that was said before."""
@@ -114,24 +114,24 @@ class _Rows:
         isl, osl = _tokens(row, trace.isl, where), _tokens(row, trace.osl, where)
         blocks = _blocks(row.get("hash_ids"), where)
         key = str(row["session_id"]) if trace is MOONCAKE and row.get("session_id") is not None else None
-        before = None if key is None else self.conversations.get(key)
-        waits = before is not None and row.get(trace.at) is None
+        conversation = None if key is None else self.conversations.get(key)
+        waits = conversation is not None and row.get(trace.at) is None
         self.delays.append(_number(row, "delay", where) if waits and row.get("delay") is not None else 0.0)
-        self.after.append(before.row if before is not None and waits else -1)
+        self.after.append(conversation.row if conversation is not None and waits else -1)
         at = self.at[self.after[-1]] + self.delays[-1] if waits else _time(row, trace, where)
         if not waits and not trace.recorded and at < self.last:
             raise InputError(
                 f"{where}: {trace.at} {at:g} is before {self.last:g} of the previous request; sort them."
             )
         self.last = self.last if waits else at
-        if before is not None:
-            isl += before.tokens
-            if isl > LONGEST_CONTEXT:
+        if conversation is not None:
+            isl += conversation.tokens
+            if isl > MAX_CONTEXT_TOKENS:
                 raise InputError(
                     f"{where}: the conversation {shown(key)} has grown to {isl:,} tokens; at most "
-                    f"{LONGEST_CONTEXT:,} are simulated."
+                    f"{MAX_CONTEXT_TOKENS:,} are simulated."
                 )
-            blocks = [*before.blocks, *blocks]
+            blocks = [*conversation.blocks, *blocks]
         if key is not None:
             blocks = self._filled(blocks, isl)
             self.conversations[key] = _Conversation(isl + osl, self._filled(blocks, isl + osl), len(self.at))
@@ -198,8 +198,8 @@ def _format(row: Record, where: str) -> TraceFormat:
             return trace
     if MOONCAKE.at in row:
         return MOONCAKE
-    wanted = "; or ".join(map(str, TRACES))
-    raise InputError(f"{where}: has {', '.join(map(shown, row)) or 'nothing'}; a trace needs {wanted}.")
+    forms = "; or ".join(map(str, TRACES))
+    raise InputError(f"{where}: has {', '.join(map(shown, row)) or 'nothing'}; a trace needs {forms}.")
 
 
 def _is_answered(tokens: object) -> bool:
@@ -220,24 +220,24 @@ def _time(row: Record, trace: TraceFormat, where: str) -> float:
 
 def _check_times(rows: _Rows, path: str | Path, speed: float) -> None:
     """Refuse times that are in another unit than those of such a trace, or all the same."""
-    starts = [at for at, after in zip(rows.at, rows.after, strict=True) if after < 0]
+    starts = [at for at, predecessor in zip(rows.at, rows.after, strict=True) if predecessor < 0]
     unit_s, column = rows.trace.unit_s, rows.trace.at
     if unit_s is None or len(starts) < 2:
         return
-    unit, first = _UNITS[unit_s], min(starts)
-    meant = next((name for least, name in _EPOCHS.items() if first >= least), unit)
+    unit, earliest = _UNITS[unit_s], min(starts)
+    meant = next((name for least, name in _EPOCHS.items() if earliest >= least), unit)
     if meant != unit:
         raise InputError(
-            f"{path}: {column} {first:.0f} is in {meant} since 1970, and such a trace has {unit}; convert it."
+            f"{path}: {column} {earliest:.0f} is in {meant} since 1970, and such a trace has {unit}; convert it."
         )
-    span_s = (max(starts) - first) * unit_s
+    span_s = (max(starts) - earliest) * unit_s
     if span_s == 0:
         raise InputError(
-            f"{path}: all {len(starts):,} requests have the {column} {first:g}; for requests that wait together "
+            f"{path}: all {len(starts):,} requests have the {column} {earliest:g}; for requests that wait together "
             f"give {input_name('concurrency')} instead."
         )
     rate = (len(starts) - 1) / span_s * speed
-    if rate > _FASTEST:
+    if rate > _MAX_RATE:
         raise InputError(
             f"{path}: {len(starts):,} requests in {span_s / speed:.3g} s are {rate:,.0f} requests/s, unusual of a "
             f"trace; the {column} must be in {unit}: if it is not, convert it; else slow it down with "
@@ -267,8 +267,8 @@ def _turns(row: dict[str, Any], where: str) -> Iterator[tuple[str, Record]]:
         place = f"{where}, turn {number}"
         if not isinstance(turn, dict):
             raise InputError(f"{place}: is {shown(turn)}; expected an object with {MOONCAKE}.")
-        first = {MOONCAKE.at: row[MOONCAKE.at]} if number == 1 and MOONCAKE.at in row else {}
-        yield place, _flat(session | first | turn)
+        start = {MOONCAKE.at: row[MOONCAKE.at]} if number == 1 and MOONCAKE.at in row else {}
+        yield place, _flat(session | start | turn)
 
 
 def _flat(row: Record) -> dict[str, Any]:
@@ -297,16 +297,16 @@ def _number(row: Record, key: str, where: str) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not (math.isfinite(number) and number >= 0):
-        what = "is missing" if value is None else f"is {shown(value)}"
-        raise InputError(f"{where}: {key} {what}; expected a number of 0 or more.")
+        problem = "is missing" if value is None else f"is {shown(value)}"
+        raise InputError(f"{where}: {key} {problem}; expected a number of 0 or more.")
     return number
 
 
 def _tokens(row: Record, key: str, where: str) -> int:
     number = _number(row, key, where)
-    if number != int(number) or not 1 <= number <= LONGEST_CONTEXT:
+    if number != int(number) or not 1 <= number <= MAX_CONTEXT_TOKENS:
         raise InputError(
-            f"{where}: {key} is {number:g}; expected whole tokens from 1 to {LONGEST_CONTEXT:,}."
+            f"{where}: {key} is {number:g}; expected whole tokens from 1 to {MAX_CONTEXT_TOKENS:,}."
         )
     return int(number)
 
@@ -314,6 +314,8 @@ def _tokens(row: Record, key: str, where: str) -> int:
 def _blocks(value: object, where: str) -> Sequence[int]:
     if value in (None, ""):
         return ()
-    if not isinstance(value, list) or any(not isinstance(one, int) or isinstance(one, bool) for one in value):
+    if not isinstance(value, list) or any(
+        not isinstance(block, int) or isinstance(block, bool) for block in value
+    ):
         raise InputError(f"{where}: hash_ids is {shown(value)}; expected a list of whole numbers.")
     return value

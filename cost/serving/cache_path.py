@@ -84,14 +84,14 @@ def kv_path(
     pools = [decode] if decode.cluster is prefill.cluster else [decode, prefill]
     rates = [pool.rates(StageSpec(tuple(range(len(pool.cluster.gpus))), range(0))) for pool in pools]
     if len(pools) == 1 and len(domain_gpus(decode.cluster)) == 1:
-        one = rates[0]
-        return CachePath(one.up_fabric, up_reach.value * one.up_bytes_per_s, one.up_latency_s, up_reach)
-    for pool, one in zip(pools, rates, strict=True):
-        if one.out_bytes_per_s <= 0:
+        rate = rates[0]
+        return CachePath(rate.up_fabric, up_reach.value * rate.up_bytes_per_s, rate.up_latency_s, up_reach)
+    for pool, rate in zip(pools, rates, strict=True):
+        if rate.out_bytes_per_s <= 0:
             raise InputError(
                 f"{pool.cluster.name}: no `fabric:` connects its domains, so caches cannot move between "
                 "prefill and decode pools; add one."
             )
-    slowest = min(rates, key=lambda one: one.out_bytes_per_s)
-    latency_s = max(one.out_latency_s for one in rates)
+    slowest = min(rates, key=lambda rate: rate.out_bytes_per_s)
+    latency_s = max(rate.out_latency_s for rate in rates)
     return CachePath(slowest.out_fabric, out_reach.value * slowest.out_bytes_per_s, latency_s, out_reach)

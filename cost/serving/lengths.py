@@ -9,16 +9,16 @@ from itertools import pairwise
 from pathlib import Path
 
 from cost.inputs.workload import Workload
-from cost.quantity import LONGEST_CONTEXT
+from cost.quantity import MAX_CONTEXT_TOKENS
 from cost.queueing.schedulers import Scheduler
 from topology.base.errors import InputError
 from topology.base.table import Row, Table
 from topology.base.units import parse_length
 
 COLUMNS = ("isl", "osl", "share")
-MOST_PROMPTS = 6
+MAX_PROMPTS = 6
 """Lengths of prompts that are priced apart; more are merged, the longest never."""
-NEAR_ONE = 0.01
+SHARE_TOLERANCE = 0.01
 """How far shares may be from adding up to 1: rounding of a file, not another scale."""
 
 
@@ -82,12 +82,12 @@ class Lengths:
         ``sum(share * osl * (isl + osl / 2)) / sum(share * osl)``. A step's time and the cache are straight lines over
         it, so the mean stands for the mix.
         """
-        made = [share * osl for share, osl in zip(self.share, self.osl, strict=True)]
+        weights = [share * osl for share, osl in zip(self.share, self.osl, strict=True)]
         cached = [isl + osl // 2 for isl, osl in zip(self.isl, self.osl, strict=True)]
-        return round(_mean(cached, made) / math.fsum(made))
+        return round(_mean(cached, weights) / math.fsum(weights))
 
-    def prompts(self, most: int = MOST_PROMPTS) -> list[tuple[int, float]]:
-        """Return lengths of prompts with their shares, the longest first, at most ``most`` of them.
+    def prompts(self, limit: int = MAX_PROMPTS) -> list[tuple[int, float]]:
+        """Return lengths of prompts with their shares, the longest first, at most ``limit`` of them.
 
         Where there are more, the longest stays and neighbours are merged, those that make the least difference first:
         together they have the mean of their tokens, rounded up.
@@ -95,13 +95,13 @@ class Lengths:
         share: dict[int, float] = {}
         for isl, part in zip(self.isl, self.share, strict=True):
             share[isl] = share.get(isl, 0.0) + part
-        found = sorted(((float(isl), part) for isl, part in share.items()), reverse=True)
-        while len(found) > max(2, most):
-            costs = [(a - b) * p * q / (p + q) for (a, p), (b, q) in pairwise(found[1:])]
+        rows = sorted(((float(isl), part) for isl, part in share.items()), reverse=True)
+        while len(rows) > max(2, limit):
+            costs = [(a - b) * p * q / (p + q) for (a, p), (b, q) in pairwise(rows[1:])]
             at = 1 + costs.index(min(costs))
-            (a, p), (b, q) = found[at], found[at + 1]
-            found[at : at + 2] = [((a * p + b * q) / (p + q), p + q)]
-        return [(math.ceil(isl - 1e-6), part) for isl, part in found]
+            (a, p), (b, q) = rows[at], rows[at + 1]
+            rows[at : at + 2] = [((a * p + b * q) / (p + q), p + q)]
+        return [(math.ceil(isl - 1e-6), part) for isl, part in rows]
 
     def workloads(
         self, workload: Workload, scheduler: Scheduler | None = None
@@ -111,12 +111,12 @@ class Lengths:
         ``scheduler``: how the engine admits requests; None: by what they hold on average.
         """
         prompts = self.prompts()
-        found = [
+        prefills = [
             (part, serving_workloads(workload, isl, self.osl[0], prefix_hit=self.prefix_hit)[1])
             for isl, part in prompts
         ]
         decode = serving_workloads(workload, prompts[0][0], self.osl[0])[0]
-        return self._admitted(replace(decode, context=self.context), scheduler), found
+        return self._admitted(replace(decode, context=self.context), scheduler), prefills
 
     def _admitted(self, workload: Workload, scheduler: Scheduler | None) -> Workload:
         if scheduler is None:
@@ -126,7 +126,7 @@ class Lengths:
 
     def in_one_pool(self, workload: Workload, scheduler: Scheduler | None = None) -> Workload:
         """Return what one pool does: it decodes, and prefills the prompts of other requests in the same steps."""
-        both = replace(
+        mixed = replace(
             workload,
             phase="both",
             context=self.context,
@@ -134,7 +134,7 @@ class Lengths:
             answer=self.mean_osl,
             prefix_hit=self.prefix_hit,
         )
-        return self._admitted(both, scheduler)
+        return self._admitted(mixed, scheduler)
 
 
 def serving_workloads(
@@ -172,8 +172,8 @@ def read_lengths(path: str | Path) -> Lengths:
     table = Table.read(path)
     for name in table.header:
         if name not in COLUMNS or table.header.count(name) > 1:
-            what = "unknown" if name not in COLUMNS else "duplicate"
-            raise InputError(f"{path}: {what} column {name!r}; required columns: {', '.join(COLUMNS)}.")
+            problem = "unknown" if name not in COLUMNS else "duplicate"
+            raise InputError(f"{path}: {problem} column {name!r}; required columns: {', '.join(COLUMNS)}.")
     isl: list[int] = []
     osl: list[int] = []
     share: list[float] = []
@@ -184,7 +184,7 @@ def read_lengths(path: str | Path) -> Lengths:
     if not isl:
         raise InputError(f"{path}: has no rows below its header.")
     total = math.fsum(share)
-    if abs(total - 1) > NEAR_ONE:
+    if abs(total - 1) > SHARE_TOLERANCE:
         raise InputError(
             f"{path}: its shares add up to {total:.6g}, expected 1; divide each by their sum if they are counts."
         )
@@ -195,14 +195,16 @@ def read_lengths(path: str | Path) -> Lengths:
 
 def _tokens(row: Row, column: str) -> int:
     tokens = parse_length(row.need(column), row.at(column))
-    if not 1 <= tokens <= LONGEST_CONTEXT:
-        row.must_be(column, f"a whole number from 1 to {LONGEST_CONTEXT}")
+    if not 1 <= tokens <= MAX_CONTEXT_TOKENS:
+        row.must_be(column, f"a whole number from 1 to {MAX_CONTEXT_TOKENS}")
     return tokens
 
 
 def _require_tokens(name: str, value: int) -> None:
-    if not 1 <= value <= LONGEST_CONTEXT:
-        raise InputError(f"expected 1 token or more, at most {LONGEST_CONTEXT:,}.", field=name, value=value)
+    if not 1 <= value <= MAX_CONTEXT_TOKENS:
+        raise InputError(
+            f"expected 1 token or more, at most {MAX_CONTEXT_TOKENS:,}.", field=name, value=value
+        )
 
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> float:

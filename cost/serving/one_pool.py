@@ -32,17 +32,17 @@ class Stays:
     longest_s: Array
 
     @classmethod
-    def of(cls, both: Sweep, prompts: Sequence[tuple[float, Workload]]) -> Stays:
+    def of(cls, swept: Sweep, prompts: Sequence[tuple[float, Workload]]) -> Stays:
         """Return them for ``prompts``: prefill of each length of prompts with its share of the requests."""
-        deployment, work = both.deployment, both.deployment.workload
-        layouts, layout = both.parts_of.layouts, both.parts_of.layout
+        deployment, work = swept.deployment, swept.deployment.workload
+        layouts, layout = swept.parts_of.layouts, swept.parts_of.layout
         used, place = np.unique(layout, return_inverse=True)
 
         def under(workload: Workload) -> FittingLayouts:
             return layouts.under(replace(deployment, workload=workload))
 
         alone = [under(workload).price(used, 1 / layouts.tp[used]).step_s[place] for _, workload in prompts]
-        return cls(both, under(replace(work, prompt_share=1.0)), np.max(alone, axis=0))
+        return cls(swept, under(replace(work, prompt_share=1.0)), np.max(alone, axis=0))
 
     @property
     def steps(self) -> float:
@@ -62,25 +62,25 @@ class Stays:
         Requests per second are the sequences over the seconds of a cycle, as of
         :func:`cost.serving.steady_state.aggregated`, by which measured runs are predicted.
         """
-        both, work = self.both, self.both.deployment.workload
-        stays_s = self.seconds(np.arange(len(both)), both.batch)
-        first_s: Array = both.step_s + self.longest_s
-        none = np.zeros(len(both), dtype=np.int64)
+        swept, work = self.both, self.both.deployment.workload
+        stays_s = self.seconds(np.arange(len(swept)), swept.batch)
+        first_s: Array = swept.step_s + self.longest_s
+        zeros = np.zeros(len(swept), dtype=np.int64)
         return RateMatches(
             isl=work.prompt,
             osl=work.answer,
-            gpus=len(both.deployment.cluster.gpus),
-            prefill=none - 1,
-            decode=np.arange(len(both)),
-            prefill_workers=none,
-            decode_workers=both.replicas,
-            requests_per_s=both.tok_s / work.answer * (self.steps * both.step_s / stays_s),
-            tok_s_per_user=both.tok_s_per_user,
-            step_batch=both.batch,
+            gpus=len(swept.deployment.cluster.gpus),
+            prefill=zeros - 1,
+            decode=np.arange(len(swept)),
+            prefill_workers=zeros,
+            decode_workers=swept.replicas,
+            requests_per_s=swept.tok_s / work.answer * (self.steps * swept.step_s / stays_s),
+            tok_s_per_user=swept.tok_s_per_user,
+            step_batch=swept.batch,
             prefill_s=first_s,
-            transfer_s=np.zeros(len(both)),
-            prefill_gpus=none,
-            decode_gpus=both.replicas * both.gpus,
+            transfer_s=np.zeros(len(swept)),
+            prefill_gpus=zeros,
+            decode_gpus=swept.replicas * swept.gpus,
             cache_bytes=0.0,
             path=None,
             fastest_ttft_s=float(np.min(first_s, initial=np.inf)),
@@ -88,10 +88,10 @@ class Stays:
 
     def at_rate(self, rows: Index, requests_per_s: Array) -> tuple[tuple[Array, Array], Array]:
         """Return batches and their steps where so many requests are served, and the time to the first token."""
-        both = self.both
-        layouts, layout = both.parts_of.layouts, both.parts_of.layout[rows]
+        swept = self.both
+        layouts, layout = swept.parts_of.layouts, swept.parts_of.layout[rows]
 
-        per_s = requests_per_s / (both.replicas[rows] * both.gpus[rows])
-        batch = held_batch(per_s, lambda batch: self.seconds(rows, batch), both.max_batch[rows])
+        per_s = requests_per_s / (swept.replicas[rows] * swept.gpus[rows])
+        batch = held_batch(per_s, lambda batch: self.seconds(rows, batch), swept.max_batch[rows])
         step_s = layouts.price(layout, batch).step_s
         return (batch, step_s), step_s + self.longest_s[rows]

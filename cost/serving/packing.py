@@ -19,9 +19,9 @@ Index = NDArray[np.int64]
 
 _ROUNDING = 1e-12
 """Rates that differ by less are rounded."""
-_LEAST, _TRIES = 1e-30, 9
+_MIN_RATE, _RATE_TRIES = 1e-30, 9
 """A rate in place of none, and tries of a rate, the last above it."""
-_BLOCK = 1 << 14
+_PAIR_BLOCK = 1 << 14
 """Pairs looked at at once: many more do not fit a processor's cache."""
 
 
@@ -86,27 +86,29 @@ class Room:
         """Workers that fit in all of it."""
         return self.beside(np.zeros(workers.gpus.shape), workers, workers)
 
-    def beside(self, count: Array, workers: Workers, others: Workers) -> Array:
-        """How many ``others`` fit beside ``count`` ``workers``; negative where those alone do not.
+    def beside(self, count: Array, workers: Workers, neighbours: Workers) -> Array:
+        """How many ``neighbours`` fit beside ``count`` ``workers``; negative where those alone do not.
 
         The workers fill domains one after the other; each may have room left.
         """
-        each, wide = self._groups(workers.group)
+        per_domain, wide = self._groups(workers.group)
         groups = count * workers.stages
-        whole = np.floor(groups / each)
-        rest = groups - whole * each
-        left = self.domains - np.where(wide > 1, groups * wide, whole + (rest > 0))
-        begun = np.where(rest > 0, self.size - rest * workers.group, 0)
-        other_each, other_wide = self._groups(others.group)
-        over = np.where(wide > 1, 0, whole * np.floor((self.size - each * workers.group) / others.group))
-        beside = left * other_each + np.floor(begun / others.group) + over
-        fits = np.where(other_wide > 1, np.floor(left / other_wide), beside)
-        return np.where(left < 0, -1, np.floor(fits / others.stages))
+        full_domains = np.floor(groups / per_domain)
+        last_groups = groups - full_domains * per_domain
+        free_domains = self.domains - np.where(wide > 1, groups * wide, full_domains + (last_groups > 0))
+        begun = np.where(last_groups > 0, self.size - last_groups * workers.group, 0)
+        other_each, other_wide = self._groups(neighbours.group)
+        over = np.where(
+            wide > 1, 0, full_domains * np.floor((self.size - per_domain * workers.group) / neighbours.group)
+        )
+        beside = free_domains * other_each + np.floor(begun / neighbours.group) + over
+        fits = np.where(other_wide > 1, np.floor(free_domains / other_wide), beside)
+        return np.where(free_domains < 0, -1, np.floor(fits / neighbours.stages))
 
-    def inside(self, size: int, others: Index | Array) -> Index | Array:
-        """Groups of sizes ``others`` that fit in the GPUs of one of ``size``."""
-        each, wide = self._groups(others)
-        return size // others if size <= self.size else size // self.size // wide * each
+    def inside(self, size: int, sizes: Index | Array) -> Index | Array:
+        """Groups of sizes ``sizes`` that fit in the GPUs of one of ``size``."""
+        per_domain, wide = self._groups(sizes)
+        return size // sizes if size <= self.size else size // self.size // wide * per_domain
 
     def _groups(self, size: Index | Array) -> tuple[Index | Array, Index | Array]:
         """Groups of ``size`` GPUs in a domain, and domains of a group."""
@@ -129,11 +131,11 @@ class Rooms:
     def of(cls, decode: Cluster, prefill: Cluster, domains: int | None = None) -> Rooms:
         """Return the room in two clusters, which may be one; ``domains``: in as many like the first's instead."""
         if domains is None:
-            found = cls(Room.of(decode), Room.of(prefill), decode is prefill)
-            every = len(decode.gpus) + (0 if decode is prefill else len(prefill.gpus))
-            return replace(found, left_over=every - found.gpus)
-        one = replace(Room.of(decode), domains=domains)
-        return cls(one, one, shared=True)
+            rooms = cls(Room.of(decode), Room.of(prefill), decode is prefill)
+            gpus = len(decode.gpus) + (0 if decode is prefill else len(prefill.gpus))
+            return replace(rooms, left_over=gpus - rooms.gpus)
+        room = replace(Room.of(decode), domains=domains)
+        return cls(room, room, shared=True)
 
     @property
     def gpus(self) -> int:
@@ -156,30 +158,32 @@ def partners(
     the one with fewest GPUs. The decode workers are the most that enough prefill workers find room beside, or one
     more, which then waits for prefill. ``answer_s``: seconds of an answer.
     """
-    found, served = np.zeros((3, len(decode.gpus)), dtype=np.int64), np.zeros(len(decode.gpus))
-    decode, one = decode.in_floats, prefill.rows(kinds[:, None]).in_floats
-    block = max(1, _BLOCK // max(1, len(kinds)))
+    counts, served = np.zeros((3, len(decode.gpus)), dtype=np.int64), np.zeros(len(decode.gpus))
+    decode, kinds_of_prefill = decode.in_floats, prefill.rows(kinds[:, None]).in_floats
+    block = max(1, _PAIR_BLOCK // max(1, len(kinds)))
     for begin in range(0, len(decode.gpus) if len(kinds) else 0, block):
         part = slice(begin, begin + block)
-        found[:, part], served[part] = _partners(decode.rows(part), answer_s[part], one, kinds, rooms)
-    return found, served
+        counts[:, part], served[part] = _partners(
+            decode.rows(part), answer_s[part], kinds_of_prefill, kinds, rooms
+        )
+    return counts, served
 
 
 def _partners(
-    decode: Workers, answer_s: Array, one: Workers, kinds: Index, rooms: Rooms
+    decode: Workers, answer_s: Array, prefill: Workers, kinds: Index, rooms: Rooms
 ) -> tuple[Index, Array]:
-    """The same, ``one`` worker of each kind ``[kinds, 1]``."""
-    enough_d, enough_p = _most(decode, answer_s, one, rooms)  # [kinds, decode]
-    more_p = np.maximum(0, rooms.left(enough_d + 1, decode, one))
+    """The same, ``prefill`` worker of each kind ``[kinds, 1]``."""
+    enough_d, enough_p = _most(decode, answer_s, prefill, rooms)  # [kinds, decode]
+    more_p = np.maximum(0, rooms.left(enough_d + 1, decode, prefill))
     count_d, count_p = np.concatenate([enough_d, enough_d + 1]), np.concatenate([enough_p, more_p])
-    both = one.rows(np.tile(np.arange(len(kinds)), 2))
-    rate = np.minimum(count_d * decode.requests_per_s, prefilled_per_s(both, count_p, answer_s))
-    used = count_d * decode.gpus + count_p * both.gpus
-    most = np.max(rate, axis=0)
-    row = np.argmin(np.where(rate >= most * (1 - _ROUNDING), used, np.inf), axis=0)
+    prefill_twice = prefill.rows(np.tile(np.arange(len(kinds)), 2))
+    rate = np.minimum(count_d * decode.requests_per_s, prefilled_per_s(prefill_twice, count_p, answer_s))
+    used = count_d * decode.gpus + count_p * prefill_twice.gpus
+    best_rate = np.max(rate, axis=0)
+    row = np.argmin(np.where(rate >= best_rate * (1 - _ROUNDING), used, np.inf), axis=0)
     column = np.arange(len(row))
-    found = np.stack([count_d[row, column], count_p[row, column], kinds[row % len(kinds)]])
-    return np.where(most > 0, found, 0).astype(np.int64), most
+    counts = np.stack([count_d[row, column], count_p[row, column], kinds[row % len(kinds)]])
+    return np.where(best_rate > 0, counts, 0).astype(np.int64), best_rate
 
 
 def prefilled_per_s(prefill: Workers, count: Array | Index, answer_s: Array) -> Array:
@@ -187,7 +191,7 @@ def prefilled_per_s(prefill: Workers, count: Array | Index, answer_s: Array) -> 
 
     They are busy only as often as requests come; links may allow less.
     """
-    always = np.maximum(count * prefill.unbound_per_s, _LEAST)
+    always = np.maximum(count * prefill.unbound_per_s, _MIN_RATE)
     busy = always * busy_share(always, answer_s + prefill.step_s, prefill.in_step)
     return np.asarray(np.minimum(count * prefill.requests_per_s, busy) * (1 + _ROUNDING))
 
@@ -199,8 +203,8 @@ def _needed(decoded: Array, prefill: Workers, answer_s: Array) -> Array:
     that every second try is above it.
     """
     idle = np.sqrt(prefill.in_step / (2 * (answer_s + prefill.step_s)))
-    always = decoded = np.maximum(decoded, _LEAST)
-    for _ in range(_TRIES):
+    always = decoded = np.maximum(decoded, _MIN_RATE)
+    for _ in range(_RATE_TRIES):
         always = decoded * (1 + idle / np.sqrt(always))
     of_links, of_steps = decoded / prefill.requests_per_s, always / prefill.unbound_per_s
     return np.asarray(np.ceil(np.maximum(of_links, of_steps) * (1 - _ROUNDING)))
@@ -208,22 +212,22 @@ def _needed(decoded: Array, prefill: Workers, answer_s: Array) -> Array:
 
 def _most(decode: Workers, answer_s: Array, prefill: Workers, rooms: Rooms) -> tuple[Array, Array]:
     """Most decode workers that enough prefill workers find room beside, and how many those are."""
-    each = decode.requests_per_s / prefill.requests_per_s
-    low, high = np.zeros(each.shape), np.broadcast_to(rooms.decode.most(decode) + 1, each.shape)
+    ratio = decode.requests_per_s / prefill.requests_per_s
+    low, high = np.zeros(ratio.shape), np.broadcast_to(rooms.decode.most(decode) + 1, ratio.shape)
     if rooms.shared:  # their GPUs are nearly all in use: what those allow is near
-        whole = rooms.gpus / (decode.gpus + each * (1 - 2 * _ROUNDING) * prefill.gpus)
-        high = np.minimum(high, 1 + np.ceil(whole))
+        limit = rooms.gpus / (decode.gpus + ratio * (1 - 2 * _ROUNDING) * prefill.gpus)
+        high = np.minimum(high, 1 + np.ceil(limit))
     step = 1
     # `low` workers fit and `high` do not; more workers never leave more room
     while np.any(high - low > 1):
         middle = np.maximum(np.floor((low + high) / 2), high - step)
-        left = rooms.left(middle, decode, prefill)
-        prefilled = prefilled_per_s(prefill, np.maximum(left, 0), answer_s)
-        able = (left >= 0) & (prefilled >= middle * decode.requests_per_s)
+        free = rooms.left(middle, decode, prefill)
+        prefilled = prefilled_per_s(prefill, np.maximum(free, 0), answer_s)
+        able = (free >= 0) & (prefilled >= middle * decode.requests_per_s)
         low, high = np.where(able, middle, low), np.where(able, high, middle)
         step *= 2
-    few = _needed(low * decode.requests_per_s, prefill, answer_s)
-    return low, np.where(low > 0, np.minimum(few, rooms.left(low, decode, prefill)), 0)
+    count = _needed(low * decode.requests_per_s, prefill, answer_s)
+    return low, np.where(low > 0, np.minimum(count, rooms.left(low, decode, prefill)), 0)
 
 
 def worth_trying(prefill: Workers, able: NDArray[np.bool_], room: Room) -> Index:
@@ -233,13 +237,23 @@ def worth_trying(prefill: Workers, able: NDArray[np.bool_], room: Room) -> Index
     smaller ones wait less for prompts to come.
     """
     rows = np.flatnonzero(able)
-    some = prefill.rows(rows)
-    rows = rows[np.lexsort((some.step_s, some.in_step, -some.requests_per_s, some.stages, some.gpus))]
-    kept: list[int] = []
+    able_workers = prefill.rows(rows)
+    rows = rows[
+        np.lexsort(
+            (
+                able_workers.step_s,
+                able_workers.in_step,
+                -able_workers.requests_per_s,
+                able_workers.stages,
+                able_workers.gpus,
+            )
+        )
+    ]
+    worthwhile: list[int] = []
     for index in rows.tolist():
-        least = prefill.rows(np.array(kept, dtype=np.int64))
+        least = prefill.rows(np.array(worthwhile, dtype=np.int64))
         groups = room.inside(prefill.group[index], least.group) * prefill.stages[index]
         serve = groups // least.stages * least.requests_per_s >= prefill.requests_per_s[index]
         if not np.any(serve & (least.in_step <= prefill.in_step[index])):
-            kept.append(index)
-    return np.array(kept, dtype=np.int64)
+            worthwhile.append(index)
+    return np.array(worthwhile, dtype=np.int64)

@@ -118,7 +118,7 @@ class RateMatch(_Match[float, int]):
         return self.requests_per_s * self.osl / self.gpus_used
 
 
-MATCHED = tuple(each.name for each in fields(RateMatch))
+MATCH_FIELDS = tuple(each.name for each in fields(RateMatch))
 """The figures of a match."""
 _ROUNDING = 1e-9
 
@@ -153,12 +153,12 @@ class RateMatches(_Match[Array, Index]):
     def best(self) -> RateMatch | None:
         """The match with most throughput, of equal ones the fastest; None where nothing keeps the limits."""
         rate = self.output_tok_s_per_gpu
-        most = np.flatnonzero(rate >= (1 - 1e-9) * np.max(rate, initial=0.0))
-        return self.row(int(most[np.argmax(self.tok_s_per_user[most])])) if len(self) else None
+        best_rows = np.flatnonzero(rate >= (1 - 1e-9) * np.max(rate, initial=0.0))
+        return self.row(int(best_rows[np.argmax(self.tok_s_per_user[best_rows])])) if len(self) else None
 
     def row(self, index: int) -> RateMatch:
         """One match."""
-        columns: Iterable[Any] = (getattr(self, name) for name in MATCHED)
+        columns: Iterable[Any] = (getattr(self, name) for name in MATCH_FIELDS)
         return RateMatch(
             *(value.item(index) if isinstance(value, np.ndarray) else value for value in columns)
         )
@@ -226,25 +226,28 @@ def match_rates(
     path = path or kv_path(decode.deployment, prefill.deployment)
     share = 1 - math.fsum(share for share, _ in shorter)
     prompts = _prompts(decode, [(share, prefill), *shorter], path)
-    first, cache_bytes = prompts[0].first, _mean(prompts, [one.first.cache_bytes for one in prompts])
+    first_token, cache_bytes = (
+        prompts[0].first,
+        _mean(prompts, [prompt.first.cache_bytes for prompt in prompts]),
+    )
     answers = decode.deployment.workload.tokens_per_step / osl
     decoders = Workers.of(decode, answers, path, cache_bytes)
-    wanted = np.flatnonzero(decode.tok_s_per_user >= (1 / tpot_s if tpot_s else 0.0))
+    fast_enough = np.flatnonzero(decode.tok_s_per_user >= (1 / tpot_s if tpot_s else 0.0))
     matched, served = _matched(
-        decoders.rows(wanted),
-        decode.step_s[wanted] / answers,
-        first.receive_s[wanted],
+        decoders.rows(fast_enough),
+        decode.step_s[fast_enough] / answers,
+        first_token.receive_s[fast_enough],
         prompts,
         rooms,
         np.inf if ttft_s is None else ttft_s,
     )
     matches = matched[0] > 0
-    rows, (count_d, count_p, partner) = wanted[matches], matched[:, matches]
+    rows, (count_d, count_p, partner) = fast_enough[matches], matched[:, matches]
     per_s = served[matches] / (answers * count_d * decode.gpus[rows])
     batch, step_s = batches_held(decode.rows(rows), per_s)
-    soonest = first.seconds(slice(None), np.min(first.receive_s, initial=np.inf))
+    soonest = first_token.seconds(slice(None), np.min(first_token.receive_s, initial=np.inf))
     return RateMatches(
-        isl=_mean(prompts, [one.sweep.deployment.workload.context for one in prompts]),
+        isl=_mean(prompts, [prompt.sweep.deployment.workload.context for prompt in prompts]),
         osl=osl,
         gpus=rooms.gpus,
         prefill=partner,
@@ -255,7 +258,7 @@ def match_rates(
         tok_s_per_user=decode.deployment.workload.tokens_per_step / step_s,
         step_batch=batch,
         prefill_s=prefill.step_s[partner],
-        transfer_s=first.transfer_s(partner, first.receive_s[rows]),
+        transfer_s=first_token.transfer_s(partner, first_token.receive_s[rows]),
         prefill_gpus=count_p * prefill.gpus[partner],
         decode_gpus=count_d * decode.gpus[rows],
         cache_bytes=cache_bytes,
@@ -304,14 +307,14 @@ class FirstToken:
     def of(cls, decode: Sweep, prefill: Sweep, path: CachePath) -> FirstToken:
         """Return what it is made of for each configuration of two sweeps."""
         workload = prefill.deployment.workload
-        whole = prompt_cache_bytes(prefill.deployment, workload.context)
+        cache_bytes = prompt_cache_bytes(prefill.deployment, workload.context)
         prompts, gpus = prefill.batch * prefill.tp, (prefill.tp * prefill.stages).astype(np.float64)
         return cls(
             step_s=prefill.step_s,
-            send_s=np.asarray(prompts * whole / (gpus * path.bytes_per_s)),
-            receive_s=np.asarray(whole / (decode.tp * decode.stages * path.bytes_per_s)),
+            send_s=np.asarray(prompts * cache_bytes / (gpus * path.bytes_per_s)),
+            receive_s=np.asarray(cache_bytes / (decode.tp * decode.stages * path.bytes_per_s)),
             latency_s=path.latency_s,
-            cache_bytes=whole,
+            cache_bytes=cache_bytes,
         )
 
     def transfer_s(self, prefill: Index | slice, receive_s: Array | np.float64) -> Array:
@@ -339,15 +342,15 @@ class _Prompt:
 
 def _prompts(decode: Sweep, lengths: Sequence[tuple[float, Sweep]], path: CachePath) -> list[_Prompt]:
     """Return the prefill side of sweeps with their shares, the longest first."""
-    sweeps = [found for _, found in lengths]
-    shapes = [np.stack([found.gpus, found.stages, found.tp, found.ep, found.moe_tp]) for found in sweeps]
+    sweeps = [swept for _, swept in lengths]
+    shapes = [np.stack([swept.gpus, swept.stages, swept.tp, swept.ep, swept.moe_tp]) for swept in sweeps]
     number = np.unique(np.concatenate(shapes, axis=1), axis=1, return_inverse=True)[1].reshape(-1)
-    layouts = np.split(number, np.cumsum([len(found) for found in sweeps])[:-1])
+    layouts = np.split(number, np.cumsum([len(swept) for swept in sweeps])[:-1])
     prompts = []
-    for (share, found), layout in zip(lengths, layouts, strict=True):
-        first = FirstToken.of(decode, found, path)
-        workers = Workers.of(found, 1.0, path, first.cache_bytes)
-        prompts.append(_Prompt(share, found, first, workers, layout))
+    for (share, swept), layout in zip(lengths, layouts, strict=True):
+        first_token = FirstToken.of(decode, swept, path)
+        workers = Workers.of(swept, 1.0, path, first_token.cache_bytes)
+        prompts.append(_Prompt(share, swept, first_token, workers, layout))
     return prompts
 
 
@@ -355,7 +358,7 @@ def _mean(prompts: Sequence[_Prompt], values: Sequence[float]) -> float:
     """Return a mean over requests."""
     if len(values) == 1:
         return values[0]
-    return math.fsum(one.share * value for one, value in zip(prompts, values, strict=True))
+    return math.fsum(prompt.share * value for prompt, value in zip(prompts, values, strict=True))
 
 
 def _matched(
@@ -376,9 +379,11 @@ def _matched(
     groups: list[tuple[list[NDArray[np.bool_]], list[float]]] = []  # of times to receive that keep the same
     for each_s in np.unique(receive_s):
         able = [
-            one.first.seconds(slice(None), each_s * (one.first.cache_bytes / prompts[0].first.cache_bytes))
+            prompt.first.seconds(
+                slice(None), each_s * (prompt.first.cache_bytes / prompts[0].first.cache_bytes)
+            )
             <= ttft_s
-            for one in prompts
+            for prompt in prompts
         ]
         if groups and all(map(np.array_equal, able, groups[-1][0])):
             groups[-1][1].append(each_s)
@@ -387,9 +392,9 @@ def _matched(
     for able, seconds in groups:
         stand_ins, prefill = _workers_of_all(prompts, able)
         rows = np.flatnonzero(np.isin(receive_s, seconds))
-        some = decode.rows(rows)
+        decoders = decode.rows(rows)
         kinds = worth_trying(prefill, stand_ins, rooms.prefill)
-        matched[:, rows], served[rows] = partners(some, answer_s[rows], prefill, kinds, rooms)
+        matched[:, rows], served[rows] = partners(decoders, answer_s[rows], prefill, kinds, rooms)
     return matched, served
 
 
@@ -403,11 +408,11 @@ def _workers_of_all(
     longest = prompts[0]
     if len(prompts) == 1:
         return able[0], longest.workers
-    best = np.zeros((len(prompts), 1 + max(int(np.max(one.layout, initial=0)) for one in prompts)))
-    for row, one, keeps in zip(best, prompts, able, strict=True):
-        np.maximum.at(row, one.layout[keeps], one.workers.requests_per_s[keeps])
+    best = np.zeros((len(prompts), 1 + max(int(np.max(prompt.layout, initial=0)) for prompt in prompts)))
+    for row, prompt, keeps in zip(best, prompts, able, strict=True):
+        np.maximum.at(row, prompt.layout[keeps], prompt.workers.requests_per_s[keeps])
     with np.errstate(divide="ignore"):
-        rate = 1 / np.sum(np.array([one.share for one in prompts])[:, None] / best, axis=0)
+        rate = 1 / np.sum(np.array([prompt.share for prompt in prompts])[:, None] / best, axis=0)
     workers, layout = longest.workers, longest.layout
     stand_ins = able[0] & (workers.requests_per_s == best[0][layout]) & (rate[layout] > 0)
     return stand_ins, replace(workers, requests_per_s=rate[layout])

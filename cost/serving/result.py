@@ -40,8 +40,8 @@ class Pools(Shown):
 
     def brief(self) -> str:
         """Return what is served, and the best way."""
-        best, what = self.best, self.serving.decode.deployment
-        of = f"{what.model.name} on {what.cluster.name}, {self.serving.lengths.brief()}"
+        best, deployment = self.best, self.serving.decode.deployment
+        of = f"{deployment.model.name} on {deployment.cluster.name}, {self.serving.lengths.brief()}"
         if best is None:
             return f"{of}: nothing keeps the limits"
         return (
@@ -57,14 +57,14 @@ class Pools(Shown):
     @property
     def errors(self) -> tuple[ErrorOf, ...]:
         """The errors of the chips of all pools, each once."""
-        best, found = self.best, list[ErrorOf]()
+        best, errors = self.best, list[ErrorOf]()
         if best is not None:
             _, side, row, _ = self.serving.sides(best)[-1]
             near = near_runs(side.deployment, side.layout_of(row), best.batch)
             return errors_in(side.deployment, near=near)
         for side in (self.serving.decode, self.serving.prefill):
-            found += errors_in(side.deployment)
-        return tuple(dict.fromkeys(found))
+            errors += errors_in(side.deployment)
+        return tuple(dict.fromkeys(errors))
 
     @property
     def bill(self) -> Bill:
@@ -86,9 +86,9 @@ class Pools(Shown):
         return [(speed, best) for speed in SPEEDS if (best := self.serving.best(1 / speed)) is not None]
 
 
-def sweeps_of(found: Sweep | Pools) -> list[Sweep]:
+def sweeps_of(answer: Sweep | Pools) -> list[Sweep]:
     """Return what was swept: one phase, or decode, prefill and both phases together, if they are."""
-    if isinstance(found, Sweep):
-        return [found]
-    serving = found.serving
+    if isinstance(answer, Sweep):
+        return [answer]
+    serving = answer.serving
     return [serving.decode, serving.prefill, *([] if serving.both is None else [serving.both])]

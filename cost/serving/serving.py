@@ -21,10 +21,10 @@ from cost.serving.pools import RateMatch, RateMatches, batches_held, match_rates
 from topology.base.errors import InputError
 from topology.cluster import Cluster
 
-LATER = 2.0
+SLOWER_TTFT = 2.0
 """Times the fastest time to a first token that stand for a usual limit which nothing keeps."""
 ONE_POOL, TWO_POOLS = "one pool", "two pools"
-AHEAD, STEP, LEAST_STEPS = 1.03, 1.05, 5
+AHEAD_RATIO, SPEED_STEP, MIN_STEPS = 1.03, 1.05, 5
 """Times the throughput of the other way from which one is ahead, at speeds of which each is so many times the one
 before; it is ahead at so many of them, or it is an accident of numbers that divide."""
 
@@ -79,9 +79,9 @@ class Serving:
         mixed = replace(deployment, workload=lengths.in_one_pool(work, deployment.scheduler))
         where = deployment.cluster if prefills is None else prefills
 
-        def swept(one: Deployment, speeds: Sequence[float] = ()) -> Sweep:
+        def swept(priced: Deployment, speeds: Sequence[float] = ()) -> Sweep:
             return sweep(
-                one, redundant=redundant, imbalance=imbalance, speeds=speeds, cut_experts=cut_experts
+                priced, redundant=redundant, imbalance=imbalance, speeds=speeds, cut_experts=cut_experts
             )
 
         return cls(
@@ -96,10 +96,10 @@ class Serving:
         )
 
     def reachable(self) -> Serving:
-        """Return it with :data:`LATER` times the fastest time to a first token where nothing keeps the limit."""
+        """Return it with :data:`SLOWER_TTFT` times the fastest time to a first token if nothing keeps the limit."""
         if self.ttft_s is None or any(map(len, self.ways().values())):
             return self
-        return replace(self, ttft_s=LATER * self.fastest_ttft_s, _known={})
+        return replace(self, ttft_s=SLOWER_TTFT * self.fastest_ttft_s, _known={})
 
     @property
     def prefill(self) -> Sweep:
@@ -128,14 +128,14 @@ class Serving:
         """
         at = np.array([row.decode])
         if row.one_pool and self.both is not None:
-            found, first_s = self._stays.at_rate(at, np.array([requests_per_s]))
+            held, first_s = self._stays.at_rate(at, np.array([requests_per_s]))
             prefill_s = first_s.item()
         else:
             answers = self.decode.deployment.workload.tokens_per_step / row.osl
             per_s = np.array([requests_per_s / (answers * row.decode_gpus)])
-            most = self.decode.max_batch[at]
-            found, prefill_s = batches_held(self.decode.run(at, most, most), per_s), row.prefill_s
-        batch, step_s = (column.item() for column in found)
+            max_batch = self.decode.max_batch[at]
+            held, prefill_s = batches_held(self.decode.run(at, max_batch, max_batch), per_s), row.prefill_s
+        batch, step_s = (column.item() for column in held)
         return replace(
             row,
             requests_per_s=requests_per_s,
@@ -146,16 +146,18 @@ class Serving:
 
     def label(self, row: RateMatch) -> str:
         """Return the workers of each pool of a match, and their layouts."""
-        return " + ".join(f"{workers} x {one.worker_label(at)}" for _, one, at, workers in self.sides(row))
+        return " + ".join(
+            f"{workers} x {swept.worker_label(at)}" for _, swept, at, workers in self.sides(row)
+        )
 
     def ways(self, tpot_s: float | None = None, domains: int | None = None) -> dict[str, RateMatches]:
         """Return the capacity of each serving mode within the limits; ``domains`` are shared by two pools."""
-        found: dict[str, RateMatches] = {}
+        ways: dict[str, RateMatches] = {}
         if self.both is not None:
-            found[ONE_POOL] = self._one.within(self.ttft_s, tpot_s)
+            ways[ONE_POOL] = self._one.within(self.ttft_s, tpot_s)
         if not self.refused:
-            found[TWO_POOLS] = self._two(tpot_s, domains)
-        return found
+            ways[TWO_POOLS] = self._two(tpot_s, domains)
+        return ways
 
     @cached_property
     def refused(self) -> str:
@@ -172,9 +174,9 @@ class Serving:
 
     def bests(self, tpot_s: float | None = None, domains: int | None = None) -> dict[str, RateMatch]:
         """Return the match with most throughput of each way that keeps the limits, the better one first."""
-        found = {name: matches.best() for name, matches in self.ways(tpot_s, domains).items()}
-        able = {name: best for name, best in found.items() if best is not None}
-        return dict(sorted(able.items(), key=lambda one: -one[1].output_tok_s_per_gpu))
+        bests = {name: matches.best() for name, matches in self.ways(tpot_s, domains).items()}
+        able = {name: best for name, best in bests.items() if best is not None}
+        return dict(sorted(able.items(), key=lambda entry: -entry[1].output_tok_s_per_gpu))
 
     def best(self, tpot_s: float | None = None) -> RateMatch | None:
         """Return the match with most throughput; None where nothing keeps the limits."""
@@ -183,28 +185,28 @@ class Serving:
     @property
     def fastest_ttft_s(self) -> float:
         """Shortest time to the first token of any way, limits or not."""
-        return min((one.fastest_ttft_s for one in self.ways().values()), default=np.inf)
+        return min((matches.fastest_ttft_s for matches in self.ways().values()), default=np.inf)
 
     def frontier(self) -> list[RateMatch]:
         """Return the matches of either way that none beats in speed and in throughput, slowest per user first."""
-        rows = [one.row(int(i)) for one in self.ways().values() for i in one.frontier()]
+        rows = [matches.row(int(i)) for matches in self.ways().values() for i in matches.frontier()]
         edge = pareto([row.tok_s_per_user for row in rows], [row.output_tok_s_per_gpu for row in rows])
         return [rows[i] for i in edge.tolist()]
 
     def turns(self) -> list[tuple[str, float, float]]:
-        """Return which way is ahead from which speed per user to which, slowest first (:data:`AHEAD`).
+        """Return which way is ahead from which speed per user to which, slowest first (:data:`AHEAD_RATIO`).
 
         A way that alone reaches a speed is ahead there; where neither is, the last one stays.
         """
         ways = {
-            name: np.stack([one.tok_s_per_user, one.output_tok_s_per_gpu], axis=1)[one.frontier()]
-            for name, one in self.ways().items()
-            if len(one)
+            name: np.stack([matches.tok_s_per_user, matches.output_tok_s_per_gpu], axis=1)[matches.frontier()]
+            for name, matches in self.ways().items()
+            if len(matches)
         }
         if not ways:
             return []
         ends = np.log([min(rows[0, 0] for rows in ways.values()), max(rows[-1, 0] for rows in ways.values())])
-        speeds = np.exp(np.linspace(ends[0], ends[1], 2 + int((ends[1] - ends[0]) / np.log(STEP))))
+        speeds = np.exp(np.linspace(ends[0], ends[1], 2 + int((ends[1] - ends[0]) / np.log(SPEED_STEP))))
         speeds[-1] *= 1 - 1e-12
 
         def rates(rows: Array) -> Array:
@@ -215,12 +217,15 @@ class Serving:
         ahead: list[str] = []
         for at in range(len(speeds)):
             order = sorted(table, key=lambda name: -table[name][at])
-            clear = len(order) < 2 or table[order[0]][at] > AHEAD * table[order[1]][at]
+            clear = len(order) < 2 or table[order[0]][at] > AHEAD_RATIO * table[order[1]][at]
             ahead.append(order[0] if clear or not ahead else ahead[-1])
         for at in range(1, len(speeds)):
-            if ahead[at] != ahead[at - 1] and len(set(ahead[at : at + LEAST_STEPS])) > 1:
+            if ahead[at] != ahead[at - 1] and len(set(ahead[at : at + MIN_STEPS])) > 1:
                 ahead[at] = ahead[at - 1]
-        runs = [(name, [at for at, _ in run]) for name, run in groupby(enumerate(ahead), lambda one: one[1])]
+        runs = [
+            (name, [at for at, _ in run])
+            for name, run in groupby(enumerate(ahead), lambda matches: matches[1])
+        ]
         return [(name, float(speeds[run[0]]), float(speeds[run[-1]])) for name, run in runs]
 
     @cached_property
@@ -238,7 +243,7 @@ class Serving:
         if key not in self._known:
             # a match knows no more of configurations than their speeds and the shapes of their workers
             rows = self.decode.best_of_shapes[0] if tpot_s is None else self.decode.best_at_least(1 / tpot_s)
-            found = match_rates(
+            matches = match_rates(
                 self.decode.rows(rows),
                 self.prefill,
                 osl=self.lengths.mean_osl,
@@ -247,5 +252,5 @@ class Serving:
                 domains=domains,
                 shorter=self.prompts[1:],
             )
-            self._known[key] = replace(found, decode=rows[found.decode])
+            self._known[key] = replace(matches, decode=rows[matches.decode])
         return self._known[key]

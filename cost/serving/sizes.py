@@ -27,13 +27,13 @@ class Sizes(Shown):
     @property
     def sizes(self) -> list[Size]:
         """Those that serve it."""
-        return [one for one in self.clusters if isinstance(one, Size)]
+        return [answer for answer in self.clusters if isinstance(answer, Size)]
 
     @property
     def refused(self) -> list[Refused]:
         """Those that do not."""
-        return [one for one in self.clusters if isinstance(one, Refused)]
+        return [answer for answer in self.clusters if isinstance(answer, Refused)]
 
     def brief(self) -> str:
         """Return what each takes."""
-        return "; ".join(one.brief() for one in self.sizes)
+        return "; ".join(answer.brief() for answer in self.sizes)

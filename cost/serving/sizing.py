@@ -21,7 +21,7 @@ from cost.quantity import require_number
 from cost.recipe import OtherRecipe
 from cost.serving.lengths import Lengths
 from cost.serving.limits import LimitError, rounded_down, rounded_up
-from cost.serving.supply import ENOUGH, Part, Pool, Served, Supply, last_before
+from cost.serving.supply import FULL_PART, Part, Pool, Served, Supply, last_before
 from cost.serving.units import FleetOn, fleet_supply, layout_supply, unit_domains, with_fleets
 from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.shown import Shown
@@ -32,15 +32,15 @@ from topology.physical import Racks, racks_of
 
 BUDGETS: Mapping[str, str] = {"gpus": "GPUs", "mw": "MW", "usd_h": "USD/h"}
 """What may be spent, each with its unit."""
-MOST = {"req_s": 1e12, "tok_s": 1e15, "users": 1e12, "gpus": 1e12, "mw": 1e9, "usd_h": 1e12}
+MAX_AMOUNTS = {"req_s": 1e12, "tok_s": 1e15, "users": 1e12, "gpus": 1e12, "mw": 1e9, "usd_h": 1e12}
 """Currencies of a demand, each with the most that anybody may ask for."""
-PRINTED = 1 + 1e-12
+BUDGET_ROUNDING = 1 + 1e-12
 """Times a budget that it covers: its own figures are sums, and are rounded."""
-MOST_SPARES = 1_000_000
+MAX_SPARES = 1_000_000
 """Domains kept for failures that anybody may ask for."""
-_NEAR = 8
+_FEWER_UNITS = 8
 """Units fewer that may serve more users."""
-_LOOSER = (1.25, 1.5, 2.0, 3.0)
+_LOOSER_FACTORS = (1.25, 1.5, 2.0, 3.0)
 """Times the limit asked for that the size is told at, too."""
 
 
@@ -83,11 +83,11 @@ class Demand:
     usd_m: float | None = None
 
     def __post_init__(self) -> None:
-        given = [name for name in MOST if getattr(self, name) is not None]
-        if len(given) != 1:
-            names, both = ", ".join(map(input_name, MOST)), " and ".join(map(input_name, given))
-            some = f", not {both}" if given else f", like {input_name('tok_s')} 1M"
-            raise InputError(f"expected exactly one of {names}{some}; the others are derived.")
+        currencies = [name for name in MAX_AMOUNTS if getattr(self, name) is not None]
+        if len(currencies) != 1:
+            names, listed = ", ".join(map(input_name, MAX_AMOUNTS)), " and ".join(map(input_name, currencies))
+            advice = f", not {listed}" if currencies else f", like {input_name('tok_s')} 1M"
+            raise InputError(f"expected exactly one of {names}{advice}; the others are derived.")
         require_number(input_name(self.currency), self.amount, above=0)
         require_number(input_name("think_s"), self.think_s, least=0)
         if not (math.isfinite(self.utilization) and 0 < self.utilization <= 1):
@@ -96,14 +96,16 @@ class Demand:
                 field="utilization",
                 value=f"{self.utilization:g}",
             )
-        most = MOST[self.currency]
-        if self.amount > most * (1.0 if self.currency in BUDGETS else self.utilization):
+        max_amount = MAX_AMOUNTS[self.currency]
+        if self.amount > max_amount * (1.0 if self.currency in BUDGETS else self.utilization):
             raise InputError(
-                f"expected at most {most:g}, at the peak.", field=self.currency, value=f"{self.amount:g}"
+                f"expected at most {max_amount:g}, at the peak.",
+                field=self.currency,
+                value=f"{self.amount:g}",
             )
-        if not 0 <= self.spares <= MOST_SPARES:
+        if not 0 <= self.spares <= MAX_SPARES:
             raise InputError(
-                f"expected a number of domains from 0 to {MOST_SPARES:,}.", field="spares", value=self.spares
+                f"expected a number of domains from 0 to {MAX_SPARES:,}.", field="spares", value=self.spares
             )
         for name, limit, scale in (
             ("tpot_ms", self.tpot_s, 1e3),
@@ -117,7 +119,7 @@ class Demand:
     @property
     def currency(self) -> str:
         """Name of the given field."""
-        return next(name for name in MOST if getattr(self, name) is not None)
+        return next(name for name in MAX_AMOUNTS if getattr(self, name) is not None)
 
     @property
     def amount(self) -> float:
@@ -138,7 +140,9 @@ class Demand:
     @property
     def limits(self) -> list[float]:
         """Times per output token that the size is told at: the limit, then longer ones; none without a limit."""
-        return [] if self.tpot_s is None else [self.tpot_s, *(self.tpot_s * times for times in _LOOSER)]
+        return (
+            [] if self.tpot_s is None else [self.tpot_s, *(self.tpot_s * times for times in _LOOSER_FACTORS)]
+        )
 
 
 @dataclass(frozen=True)
@@ -216,10 +220,10 @@ class Size(Shown):
 
     def brief(self) -> str:
         """Return the size in one line."""
-        what = self.deployment.brief()
+        subject = self.deployment.brief()
         if self.lengths is not None:
-            what = f"{self.deployment.model.name} on {self.unit.name}, {self.lengths.brief()}"
-        return f"{what}: {self.tok_s:,.0f} output tok/s by {self.gpus:,} GPUs in {self.domains:,} domains"
+            subject = f"{self.deployment.model.name} on {self.unit.name}, {self.lengths.brief()}"
+        return f"{subject}: {self.tok_s:,.0f} output tok/s by {self.gpus:,} GPUs in {self.domains:,} domains"
 
     @property
     def unit(self) -> Cluster:
@@ -417,10 +421,10 @@ def size(
     )
     shapes = None if unjoined or searched else fleet
     sizes = _Sizes(replace(deployment, workload=work), demand, lengths, one_shape, unjoined, shapes)
-    found = sizes.at(sizes.fastest_tpot() if searched else demand.tpot_s, levels=levels)
-    if found is None:
+    answer = sizes.at(sizes.fastest_tpot() if searched else demand.tpot_s, levels=levels)
+    if answer is None:
         _refuse(deployment, demand, one_shape)
-    return found
+    return answer
 
 
 @dataclass(frozen=True, eq=False)
@@ -440,7 +444,7 @@ class _Sizes:
         least = self.one_shape.least_units(tpot_s)
         if least is None:
             return None
-        found = Size(
+        base = Size(
             deployment=self.deployment,
             demand=replace(self.demand, tpot_s=tpot_s),
             lengths=self.lengths,
@@ -452,7 +456,7 @@ class _Sizes:
             _sizes=self,
         )
         if self.demand.currency in BUDGETS:
-            units = _affordable(found)
+            units = _affordable(base)
             peak = self._supply(None, tpot_s).rate(units, tpot_s)
             part: Part = lambda served: served.tok_s / peak  # noqa: E731 - what a demand would be
         else:
@@ -460,8 +464,12 @@ class _Sizes:
         supply = self._supply(part, tpot_s)
         units = supply.fewest_units(part, tpot_s) or least  # of a budget too: the last units may add nothing
         if self.demand.currency == "users":  # a unit more may be served faster, and so fewer users at once
-            near = range(max(1, units - _NEAR), units + 1)
-            units = next(few for few in near if few == units or supply.part(part, few, tpot_s) >= ENOUGH)
+            near = range(max(1, units - _FEWER_UNITS), units + 1)
+            units = next(
+                fewer_units
+                for fewer_units in near
+                if fewer_units == units or supply.part(part, fewer_units, tpot_s) >= FULL_PART
+            )
         below = sorted({units - 1, math.floor(0.9 * units)} - {0}, reverse=True)
 
         def level(count: int) -> Level:
@@ -469,7 +477,7 @@ class _Sizes:
             return Level(count, supply.rate(count, tpot_s), tpot)
 
         return replace(
-            found,
+            base,
             served=supply.served(units, tpot_s),
             fewer=tuple(map(level, below)) if levels else (),
             more=level(units + 1) if levels else None,
@@ -488,11 +496,11 @@ class _Sizes:
         InfeasibleError
             If they cost more at any.
         """
-        tpots, most = self.one_shape.tpots, (self.demand.usd_m or 0.0) * PRINTED
+        tpots, budget = self.one_shape.tpots, (self.demand.usd_m or 0.0) * BUDGET_ROUNDING
         slowest = self.at(None, levels=False)
         if slowest is None:
             _refuse(self.deployment, self.demand, self.one_shape)
-        if slowest.usd_per_million > most:
+        if slowest.usd_per_million > budget:
             raise InfeasibleError(
                 f"{input_name('usd_m')} {self.demand.usd_m or 0.0:g} is out of reach of "
                 f"{slowest.unit.name}: at any speed a million output tokens cost "
@@ -501,37 +509,37 @@ class _Sizes:
 
         def dearer(row: int) -> bool:
             try:
-                found = self.at(float(tpots[row]), levels=False)
+                answer = self.at(float(tpots[row]), levels=False)
             except InfeasibleError:  # a budget buys nothing that is so fast
                 return True
-            return found is None or found.usd_per_million > most
+            return answer is None or answer.usd_per_million > budget
 
-        last = len(tpots) - 1
-        return float(tpots[1 + last_before(-1, last, last // 2, dearer)])
+        end = len(tpots) - 1
+        return float(tpots[1 + last_before(-1, end, end // 2, dearer)])
 
 
-def _affordable(found: Size) -> int:
-    """Return the most units that a budget buys, ``found`` being of the fewest that serve.
+def _affordable(smallest: Size) -> int:
+    """Return the most units that a budget buys, ``smallest`` being of the fewest that serve.
 
     Raises
     ------
     InfeasibleError
         If it does not buy those.
     """
-    least, name = found.served.units, found.demand.currency
-    budget = found.demand.amount * PRINTED
-    cost = found.cost_of(name, least)
+    least, name = smallest.served.units, smallest.demand.currency
+    budget = smallest.demand.amount * BUDGET_ROUNDING
+    cost = smallest.cost_of(name, least)
     if cost > budget:
         raise InfeasibleError(
-            f"{input_name(name)} {found.demand.amount:g} is too low: the smallest unit of "
-            f"{found.unit.name} that serves {found.deployment.model.name} takes {rounded_up(cost)} "
-            f"{BUDGETS[name]} ({found.gpus:,} GPUs)."
+            f"{input_name(name)} {smallest.demand.amount:g} is too low: the smallest unit of "
+            f"{smallest.unit.name} that serves {smallest.deployment.model.name} takes {rounded_up(cost)} "
+            f"{BUDGETS[name]} ({smallest.gpus:,} GPUs)."
         )
     near = math.floor(least * budget / cost)
-    most = near + 1
-    while found.cost_of(name, most) <= budget:
-        most *= 2
-    return last_before(least, most, near, lambda units: found.cost_of(name, units) <= budget)
+    too_many = near + 1
+    while smallest.cost_of(name, too_many) <= budget:
+        too_many *= 2
+    return last_before(least, too_many, near, lambda units: smallest.cost_of(name, units) <= budget)
 
 
 def _require_one_size(unit: Cluster, lengths: Lengths | None) -> None:

@@ -85,16 +85,16 @@ def prefill_seconds(
     chunks, which cost what the prompt costs at once. A step takes as long where some groups have no prompt.
     """
     groups = np.minimum(pool.attention_dp, np.maximum(waiting, 1.0))
-    each = np.maximum(1.0, np.minimum(CHUNK_TOKENS / requests.isl, waiting / groups))
-    tokens = each * requests.isl / pool.tp
+    prompts_per_group = np.maximum(1.0, np.minimum(CHUNK_TOKENS / requests.isl, waiting / groups))
+    tokens = prompts_per_group * requests.isl / pool.tp
     prompts = replace(pool, sequences=0.0, prompt_tokens=tokens, prompt_length=requests.isl)
-    return step(prompts), groups * each
+    return step(prompts), groups * prompts_per_group
 
 
 def prefill_rate(step: Stepper, pool: StepShape, requests: Requests) -> Quantity:
     """Prompts per second that one engine finishes where enough of them wait, every attention group busy."""
-    many = np.full_like(requests.isl, np.inf)
-    seconds, prompts = prefill_seconds(step, pool, requests, many)
+    unlimited = np.full_like(requests.isl, np.inf)
+    seconds, prompts = prefill_seconds(step, pool, requests, unlimited)
     return pool.stages * prompts / seconds
 
 
@@ -118,22 +118,22 @@ def busy_share(prompts_per_s: Quantity, stay_s: Quantity, group: Quantity) -> Qu
     return 1 / (1 + 1 / np.sqrt(2 * prompts_per_s * stay_s / group))
 
 
-def held_batch(per_s: Quantity, seconds: Callable[[Array], Array], most: Array) -> Array:
+def held_batch(per_s: Quantity, seconds: Callable[[Array], Array], max_batch: Array) -> Array:
     """Return the batch at which ``per_s`` sequences a second are held: ``batch = per_s x seconds(batch)``.
 
-    Little's law; a batch of ``most``, the largest, holds as many or more. Steps are nearly straight lines of the
+    Little's law; a batch of ``max_batch``, the largest, holds as many or more. Steps are nearly straight lines of the
     batch, which secants find at once.
     """
-    batch = np.asarray(most, dtype=np.float64)
+    batch = np.asarray(max_batch, dtype=np.float64)
     over = batch - per_s * seconds(batch)
     following = np.minimum(batch, batch - over)
     for _ in range(SECANTS):
-        before, over_before = batch, over
+        previous, over_before = batch, over
         batch = following
         over = batch - per_s * seconds(batch)
         run = over - over_before
-        slope = np.where(np.abs(run) > 0, (batch - before) / np.where(np.abs(run) > 0, run, 1.0), 0.0)
-        following = np.clip(batch - slope * over, 0.0, most)
+        slope = np.where(np.abs(run) > 0, (batch - previous) / np.where(np.abs(run) > 0, run, 1.0), 0.0)
+        following = np.clip(batch - slope * over, 0.0, max_batch)
     return following
 
 
@@ -143,7 +143,7 @@ def aggregated(
     requests: Requests,
     *,
     workers: Quantity,
-    most: Quantity,
+    max_batch: Quantity,
     rounds: Quantity = math.inf,
     factor: Quantity = 1.0,
 ) -> Served:
@@ -151,7 +151,7 @@ def aggregated(
 
     Parameters
     ----------
-    most:
+    max_batch:
         Sequences per GPU that an engine admits.
     rounds:
         As of :class:`cost.inputs.workload.StepShape`.
@@ -166,8 +166,8 @@ def aggregated(
     left, ``C - F``, is between its tokens. A benchmark that sends more than the engines admit sends them once: they
     are served in waves, the last one partly full.
     """
-    each = requests.concurrency / workers
-    batch = np.minimum(each / pool.engine_gpus, np.maximum(most, 1.0 / pool.engine_gpus))
+    concurrency = requests.concurrency / workers
+    batch = np.minimum(concurrency / pool.engine_gpus, np.maximum(max_batch, 1.0 / pool.engine_gpus))
 
     def mixed(batch: Quantity) -> StepShape:
         decode = replace(decode_shape(pool, requests, batch), rounds=rounds)
@@ -178,14 +178,16 @@ def aggregated(
 
     step_s, cycle_s = factor * step(mixed(batch)), served_s(batch)
     first_s = cycle_s - requests.steps * step_s
-    waves = each / (batch * pool.engine_gpus)
-    last = np.where(waves > 1, waves - np.floor(waves), 0.0)
+    waves = concurrency / (batch * pool.engine_gpus)
+    last_wave = np.where(waves > 1, waves - np.floor(waves), 0.0)
     rate = batch * pool.engine_gpus / cycle_s
-    if math.isfinite(np.max(rounds)) and positive(last):
+    if math.isfinite(np.max(rounds)) and positive(last_wave):
         rate = np.where(
-            last > 0, each / (np.floor(waves) * cycle_s + served_s(np.maximum(last, 1e-9) * batch)), rate
+            last_wave > 0,
+            concurrency / (np.floor(waves) * cycle_s + served_s(np.maximum(last_wave, 1e-9) * batch)),
+            rate,
         )
-    waiting_s = _waiting_s(each, rate, cycle_s)
+    waiting_s = _waiting_s(concurrency, rate, cycle_s)
     return Served(step_s / requests.accept_length, first_s, waiting_s, workers * rate, batch, step_s)
 
 
@@ -203,7 +205,7 @@ def disaggregated(  # noqa: PLR0913 - each pool, and what limits it
     *,
     workers: Quantity,
     prefill_workers: Quantity,
-    most: Quantity,
+    max_batch: Quantity,
     fixed_s: Quantity = 0.0,
     rounds: Quantity = math.inf,
     factor: Quantity = 1.0,
@@ -221,12 +223,12 @@ def disaggregated(  # noqa: PLR0913 - each pool, and what limits it
     Notes
     -----
     Little's law: requests in the system = rate x (time to first token + time of decoding). The rate is at most what
-    the prefill pool finishes, and the decode pool holds no more than ``most`` sequences per GPU; what is left waits.
+    the prefill pool finishes, and the decode pool holds no more than ``max_batch`` sequences per GPU; the rest waits.
     ``factor`` (what measured decode steps took over ``decode_step``) counts once the batch has settled: it was
     learned of what comes out.
     """
     slots = workers * pool.engine_gpus
-    largest = np.maximum(most, 1.0 / pool.engine_gpus)
+    largest = np.maximum(max_batch, 1.0 / pool.engine_gpus)
     batch = np.clip(requests.concurrency / slots, 0.5 / slots, largest)
     prefill_s, _ = prefill_seconds(prefill_step, prefill_pool, requests, np.ones_like(requests.isl))
     most_rate = prefill_workers * prefill_rate(prefill_step, prefill_pool, requests)

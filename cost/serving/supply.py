@@ -14,9 +14,9 @@ from cost.inputs.machine import NO_RUNS, NearRuns
 from cost.memory.stages import NO_CACHE, CacheRoom
 from cost.serving.serving import ONE_POOL, TWO_POOLS
 
-ENOUGH = 1 - 1e-12
+FULL_PART = 1 - 1e-12
 """Of a rate asked for: sums of as many replicas are rounded."""
-_SAMPLE = 64
+_SAMPLE_UNITS = 64
 """Units whose rate tells how many are enough: so many times as many give so many times as much, or more."""
 
 
@@ -110,8 +110,14 @@ class Served:
     @property
     def serving(self) -> str | None:
         """How most GPUs serve whole requests: by one pool or by two; None: decode alone."""
-        both = sum(pool.gpus for pool in self.pools if pool.role == "both")
-        return None if self.requests_per_s is None else ONE_POOL if 2 * both > self.gpus_used else TWO_POOLS
+        mixed_gpus = sum(pool.gpus for pool in self.pools if pool.role == "both")
+        return (
+            None
+            if self.requests_per_s is None
+            else ONE_POOL
+            if 2 * mixed_gpus > self.gpus_used
+            else TWO_POOLS
+        )
 
     @property
     def in_flight(self) -> float:
@@ -154,27 +160,27 @@ class Table:
         if not rates:
             return cls({}, 1, ((0.0, 0),))
         best = max(sorted(rates), key=lambda k: rates[k] / k)
-        rest = [(0.0, 0)]
+        best_of = [(0.0, 0)]
         for units in range(1, best):
-            tried = [(rest[units - k][0] + rate, k) for k, rate in rates.items() if k <= units]
-            rest.append(max([(rest[units - 1][0], 0), *tried]))
-        return cls(rates, best, tuple(rest))
+            tried = [(best_of[units - k][0] + rate, k) for k, rate in rates.items() if k <= units]
+            best_of.append(max([(best_of[units - 1][0], 0), *tried]))
+        return cls(rates, best, tuple(best_of))
 
     def rate(self, units: int) -> float:
         """Tokens per second of ``units``."""
-        whole, left = divmod(units, self.best)
-        return whole * self.rates.get(self.best, 0.0) + self.rest[left][0]
+        times, remainder = divmod(units, self.best)
+        return times * self.rates.get(self.best, 0.0) + self.rest[remainder][0]
 
     def parts(self, units: int) -> dict[int, int]:
         """How often each number of units joined is taken, the largest first."""
-        whole, left = divmod(units, self.best)
-        found = {self.best: whole} if whole else {}
-        while left:
-            k = self.rest[left][1]
+        times, remainder = divmod(units, self.best)
+        parts = {self.best: times} if times else {}
+        while remainder:
+            k = self.rest[remainder][1]
             if k:
-                found[k] = found.get(k, 0) + 1
-            left -= k or 1
-        return dict(sorted(found.items(), reverse=True))
+                parts[k] = parts.get(k, 0) + 1
+            remainder -= k or 1
+        return dict(sorted(parts.items(), reverse=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,30 +211,34 @@ class Supply:
 
     def rate(self, units: int, tpot_s: float | None) -> float:
         """Return the most output tokens per second of ``units``; never less with more of them, or a longer time."""
-        whole = self.as_one(units, tpot_s)
-        return max(0.0 if whole is None else whole.tok_s, self._table(tpot_s)[0].rate(units))
+        as_one = self.as_one(units, tpot_s)
+        return max(0.0 if as_one is None else as_one.tok_s, self._table(tpot_s)[0].rate(units))
 
     def served(self, units: int, tpot_s: float | None) -> Served:
         """Return how that rate is reached."""
         table, joined = self._table(tpot_s)
-        whole = self.as_one(units, tpot_s)
-        if whole is not None and whole.tok_s >= table.rate(units):
-            return whole
+        as_one = self.as_one(units, tpot_s)
+        if as_one is not None and as_one.tok_s >= table.rate(units):
+            return as_one
         parts = [(count, joined[k]) for k, count in table.parts(units).items()]
-        every = [one for _, one in parts]
-        ttfts = [one.ttft_s for one in every if one.ttft_s is not None]
-        requests = [count * one.requests_per_s for count, one in parts if one.requests_per_s is not None]
+        members = [member for _, member in parts]
+        ttfts = [member.ttft_s for member in members if member.ttft_s is not None]
+        requests = [
+            count * member.requests_per_s for count, member in parts if member.requests_per_s is not None
+        ]
         return Served(
             units=units,
             tok_s=table.rate(units),
-            tok_s_per_user=min(one.tok_s_per_user for one in every),
+            tok_s_per_user=min(member.tok_s_per_user for member in members),
             pools=merged(
-                replace(pool, workers=count * pool.workers) for count, one in parts for pool in one.pools
+                replace(pool, workers=count * pool.workers)
+                for count, member in parts
+                for pool in member.pools
             ),
-            joined=max(one.joined for one in every),
+            joined=max(member.joined for member in members),
             ttft_s=max(ttfts) if ttfts else None,
             requests_per_s=math.fsum(requests) if requests else None,
-            proof=every[0].proof,
+            proof=members[0].proof,
         )
 
     def part(self, part: Part, units: int, tpot_s: float | None) -> float:
@@ -237,31 +247,31 @@ class Supply:
 
     def least_units(self, tpot_s: float | None) -> int | None:
         """Return the fewest units that give any token; None where no number of them does."""
-        return self.fewest_units(lambda _served: float(_SAMPLE), tpot_s)
+        return self.fewest_units(lambda _served: float(_SAMPLE_UNITS), tpot_s)
 
     def fewest_units(self, part: Part, tpot_s: float | None) -> int | None:
         """Return the fewest units that serve all of a demand; None where no number of them gives a token."""
-        sample = self.part(part, _SAMPLE, tpot_s)
+        sample = self.part(part, _SAMPLE_UNITS, tpot_s)
         if sample <= 0:
             return None
-        most = _SAMPLE * math.ceil(1 / sample)  # as many times the sample: never too few
-        near = math.ceil(_SAMPLE / sample)
+        limit = _SAMPLE_UNITS * math.ceil(1 / sample)  # as many times the sample: never too few
+        near = math.ceil(_SAMPLE_UNITS / sample)
         near = math.ceil(near / (self.part(part, near, tpot_s) or 1.0))
-        return 1 + last_before(0, most, near, lambda units: self.part(part, units, tpot_s) < ENOUGH)
+        return 1 + last_before(0, limit, near, lambda units: self.part(part, units, tpot_s) < FULL_PART)
 
-    def shortest_tpot(self, part: Part, units: int = _SAMPLE, least_s: float = 0.0) -> float | None:
+    def shortest_tpot(self, part: Part, units: int = _SAMPLE_UNITS, least_s: float = 0.0) -> float | None:
         """Return the shortest time per output token at which ``units`` serve a demand; None where none is enough.
 
         Times below ``least_s`` are known to be too short.
         """
-        if units < 1 or not len(self.tpots) or self.part(part, units, None) < ENOUGH:
+        if units < 1 or not len(self.tpots) or self.part(part, units, None) < FULL_PART:
             return None
-        first = int(np.searchsorted(self.tpots, least_s))
+        start = int(np.searchsorted(self.tpots, least_s))
 
         def short(row: int) -> bool:
-            return self.part(part, units, float(self.tpots[row])) < ENOUGH
+            return self.part(part, units, float(self.tpots[row])) < FULL_PART
 
-        return float(self.tpots[1 + last_before(first - 1, len(self.tpots) - 1, first, short)])
+        return float(self.tpots[1 + last_before(start - 1, len(self.tpots) - 1, start, short)])
 
     def as_one(self, units: int, tpot_s: float | None) -> Served | None:
         """Return what units give where all of them work as one, None where they do not."""
@@ -272,7 +282,7 @@ class Supply:
     def _table(self, tpot_s: float | None) -> tuple[Table, Mapping[int, Served]]:
         if tpot_s not in self._joined:
             joined = self.joined(tpot_s)
-            self._joined[tpot_s] = Table.of({k: one.tok_s for k, one in joined.items()}), joined
+            self._joined[tpot_s] = Table.of({k: served.tok_s for k, served in joined.items()}), joined
         return self._joined[tpot_s]
 
 

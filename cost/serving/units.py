@@ -15,17 +15,17 @@ from cost.layouts import Sweep, best_at, sweep
 from cost.serving.lengths import Lengths
 from cost.serving.pools import RateMatch
 from cost.serving.serving import TWO_POOLS, Serving
-from cost.serving.supply import ENOUGH, Part, Pool, Served, Supply, merged
+from cost.serving.supply import FULL_PART, Part, Pool, Served, Supply, merged
 from cost.step.step import near_runs
 from topology.base.errors import InfeasibleError, InputError, NoAnswerError
 from topology.changes.repeat import alike, repeated
 from topology.cluster import Cluster
 
-MOST_JOINED_GPUS = 512
+MAX_JOINED_GPUS = 512
 """GPUs of the units that are priced as joined by their fabric, at most: wider replicas have not paid yet."""
-_MOST_TRIED_GPUS = 4608
+_MAX_TRIED_GPUS = 4608
 """GPUs of as many units as are joined at most where a model fits no fewer."""
-MOST_FLEET_GPUS = 300
+MAX_FLEET_GPUS = 300
 """GPUs on which a fleet of different shapes is made, at most: on more it gains next to nothing."""
 _FLEET_GAIN = 1.25, 20.0
 """Times the tokens of one shape that a fleet may give: at most the first, and 1 more than the second over the GPUs.
@@ -53,26 +53,35 @@ def layout_supply(
     if lengths is None:
         balance = 1.0 if imbalance is None else imbalance
 
-        def swept(one: Deployment) -> Sweep:
-            return sweep(one, redundant=redundant, imbalance=balance, speeds=speeds)
+        def swept(priced_units: Deployment) -> Sweep:
+            return sweep(priced_units, redundant=redundant, imbalance=balance, speeds=speeds)
 
         return _decode_supply(
-            _enough_units(units, deployment, swept, lambda one: one.shortage_bytes)
+            _enough_units(units, deployment, swept, lambda priced_units: priced_units.shortage_bytes)
         ), unjoined
     # pools are shared by any number of domains that are alike; those of unlike ones stay inside what is swept
     shares = alike(unit.spec) and len(units) > 1
-    widest = max(k for k, one in units.items() if k == 1 or len(one.gpus) <= MOST_JOINED_GPUS or k == 2)
-    tried = {k: one for k, one in units.items() if not shares or k == 1 or k >= widest}
+    widest = max(
+        k
+        for k, priced_units in units.items()
+        if k == 1 or len(priced_units.gpus) <= MAX_JOINED_GPUS or k == 2
+    )
+    tried = {k: priced_units for k, priced_units in units.items() if not shares or k == 1 or k >= widest}
 
-    def priced(one: Deployment) -> Serving:
+    def priced(priced_units: Deployment) -> Serving:
         return Serving.of(
-            one, lengths, ttft_s=ttft_s, speeds=speeds, redundant=redundant, imbalance=imbalance
+            priced_units, lengths, ttft_s=ttft_s, speeds=speeds, redundant=redundant, imbalance=imbalance
         )
 
-    found = _enough_units(
-        tried, deployment, priced, lambda one: max(one.decode.shortage_bytes, one.prefill.shortage_bytes)
+    servings = _enough_units(
+        tried,
+        deployment,
+        priced,
+        lambda priced_units: max(priced_units.decode.shortage_bytes, priced_units.prefill.shortage_bytes),
     )
-    return _pooled_supply([k for k in units if k <= max(found)], found, shares, unit_domains(unit)), unjoined
+    return _pooled_supply(
+        [k for k in units if k <= max(servings)], servings, shares, unit_domains(unit)
+    ), unjoined
 
 
 def _decode_supply(sweeps: Mapping[int, Sweep]) -> Supply:
@@ -80,7 +89,7 @@ def _decode_supply(sweeps: Mapping[int, Sweep]) -> Supply:
 
     def joined(tpot_s: float | None) -> dict[int, Served]:
         target = 0.0 if tpot_s is None else 1 / tpot_s
-        best = {k: best_at(found, target) for k, found in sweeps.items()}
+        best = {k: best_at(swept, target) for k, swept in sweeps.items()}
         return {
             k: Served(
                 units=k,
@@ -109,15 +118,17 @@ def _pooled_supply(
         Domains of a unit.
     """
     shared = servings[max(servings)] if shares else None
-    own = {k: one for k, one in servings.items() if shared is None or k == 1}
-    every = [*own.values(), *([] if shared is None else [shared])]
+    unshared = {k: serving for k, serving in servings.items() if shared is None or k == 1}
+    servings_tried = [*unshared.values(), *([] if shared is None else [shared])]
 
     def joined(tpot_s: float | None) -> dict[int, Served]:
         return {
-            k: served_on(one, k, best) for k, one in own.items() if (best := one.best(tpot_s)) is not None
+            k: served_on(serving, k, best)
+            for k, serving in unshared.items()
+            if (best := serving.best(tpot_s)) is not None
         }
 
-    def whole(units: int, tpot_s: float | None) -> Served | None:
+    def shared_pools(units: int, tpot_s: float | None) -> Served | None:
         # a domain alone has pools of its own, whose caches take the links inside it
         if shared is None or units * domains == 1:
             return None
@@ -126,10 +137,12 @@ def _pooled_supply(
 
     return Supply(
         joinable,
-        _tpots(side for one in every for side in (one.decode, one.both) if side is not None),
+        _tpots(
+            side for serving in servings_tried for side in (serving.decode, serving.both) if side is not None
+        ),
         joined,
-        whole,
-        lambda: min(one.fastest_ttft_s for one in every),
+        shared_pools,
+        lambda: min(serving.fastest_ttft_s for serving in servings_tried),
     )
 
 
@@ -140,8 +153,8 @@ def served_on(serving: Serving, units: int, best: RateMatch) -> Served:
         tok_s=best.requests_per_s * best.osl,
         tok_s_per_user=best.tok_s_per_user,
         pools=merged(
-            _pool(role, found, row, workers, None if role == "prefill" else best)
-            for role, found, row, workers in serving.sides(best)
+            _pool(role, swept, row, workers, None if role == "prefill" else best)
+            for role, swept, row, workers in serving.sides(best)
         ),
         joined=units,
         ttft_s=best.ttft_s,
@@ -175,22 +188,22 @@ def with_fleets(
     enough (``part``; None: no demand, wherever a fleet gives more).
     """
 
-    def whole(units: int, tpot_s: float | None) -> Served | None:
+    def fleet_or_shape(units: int, tpot_s: float | None) -> Served | None:
         rate, gpus = base.rate(units, tpot_s), units * len(unit.gpus)
-        most, over = _FLEET_GAIN
-        few = 0 < gpus <= MOST_FLEET_GPUS and tpot_s == limit_s
-        if few and (
-            part is None or 1 / min(most, 1 + over / gpus) <= base.part(part, units, tpot_s) < ENOUGH
+        max_gain, over = _FLEET_GAIN
+        feasible = 0 < gpus <= MAX_FLEET_GPUS and tpot_s == limit_s
+        if feasible and (
+            part is None or 1 / min(max_gain, 1 + over / gpus) <= base.part(part, units, tpot_s) < FULL_PART
         ):
             try:
-                found = fleet(units)
+                served = fleet(units)
             except (InfeasibleError, NoAnswerError):
                 return base.as_one(units, tpot_s)
-            if found.tok_s > rate:
-                return found
+            if served.tok_s > rate:
+                return served
         return base.as_one(units, tpot_s)
 
-    return replace(base, whole=whole, _whole={})
+    return replace(base, whole=fleet_or_shape, _whole={})
 
 
 def unit_domains(unit: Cluster) -> int:
@@ -198,38 +211,38 @@ def unit_domains(unit: Cluster) -> int:
     return len({gpu.domain for gpu in unit.gpus})
 
 
-def _pool(role: str, found: Sweep, row: int, workers: int, match: RateMatch | None = None) -> Pool:
+def _pool(role: str, swept: Sweep, row: int, workers: int, match: RateMatch | None = None) -> Pool:
     """Return a pool of a configuration at its batch, or as a match has it."""
-    batch, step_s = float(found.batch[row]), float(found.step_s[row])
+    batch, step_s = float(swept.batch[row]), float(swept.step_s[row])
     if match is not None:
-        batch, step_s = match.batch, found.deployment.workload.tokens_per_step / match.tok_s_per_user
+        batch, step_s = match.batch, swept.deployment.workload.tokens_per_step / match.tok_s_per_user
     return Pool(
         role,
-        found.worker_label(row),
+        swept.worker_label(row),
         workers,
-        int(found.gpus[row]),
+        int(swept.gpus[row]),
         batch,
         step_s,
-        near_runs(found.deployment, found.layout_of(row), batch),
-        found.cache(row),
+        near_runs(swept.deployment, swept.layout_of(row), batch),
+        swept.cache(row),
     )
 
 
 def _tpots(sweeps: Iterable[Sweep]) -> NDArray[np.float64]:
     """Return the times per output token that are priced, shortest first."""
-    return np.unique(np.concatenate([1 / found.tok_s_per_user for found in sweeps]))
+    return np.unique(np.concatenate([1 / swept.tok_s_per_user for swept in sweeps]))
 
 
 def joined_units(unit: Cluster) -> tuple[dict[int, Cluster], str]:
     """Return 1, 2, 4... units joined, up to as many GPUs as pay, and why there are no more (empty: they pay not)."""
-    found, count = {1: unit}, 2
-    while count * len(unit.gpus) <= _MOST_TRIED_GPUS:
+    units, count = {1: unit}, 2
+    while count * len(unit.gpus) <= _MAX_TRIED_GPUS:
         try:
-            found[count] = repeated(unit, count)
+            units[count] = repeated(unit, count)
         except InputError as error:
-            return found, str(error)
+            return units, str(error)
         count *= 2
-    return found, ""
+    return units, ""
 
 
 _Priced = TypeVar("_Priced")
@@ -242,24 +255,24 @@ def _enough_units(
     shortage_bytes: Callable[[_Priced], float],
 ) -> dict[int, _Priced]:
     """Price units joined, as many as pay; more only where the model does not fit fewer."""
-    found: dict[int, _Priced] = {}
+    priced: dict[int, _Priced] = {}
     refused: list[InputError] = []
     shortage = math.inf
     for count, cluster in units.items():
-        if found and len(cluster.gpus) > MOST_JOINED_GPUS:
+        if priced and len(cluster.gpus) > MAX_JOINED_GPUS:
             break
         try:
-            one = price(replace(deployment, cluster=cluster))
+            answer = price(replace(deployment, cluster=cluster))
         except InputError as error:
             refused.append(error)
             continue
-        lacks = shortage_bytes(one)
+        lacks = shortage_bytes(answer)
         if lacks:
             shortage = min(shortage, lacks)
         else:
-            found[count] = one
-    if found:
-        return found
+            priced[count] = answer
+    if priced:
+        return priced
     if refused and shortage == math.inf:
         raise refused[0]
     raise InfeasibleError(

@@ -20,12 +20,15 @@ from topology.routes import Pairs, Traffic, fair_s
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-SAME = 1e-3
+SAME_TIME = 1e-3
 """How near to the busiest link's time a fair time is that counts as the same: it is known as exactly."""
-MOST_GPUS = 1024
+MAX_GPUS = 1024
 """GPUs of a stage whose flows are followed; beyond, the busiest link's time counts."""
-_FEW_GPUS, _LAYERS = 144, 3  # of so few GPUs the fair times of so many layers are computed, else of one
-_CELLS, _BOUNDED = 6000, 8  # layers x GPUs, and layers, routed over faulty links, at most
+_SAMPLED_GPUS, _SAMPLED_LAYERS = (
+    144,
+    3,
+)  # of so few GPUs the fair times of so many layers are computed, else of one
+_MAX_CELLS, _MAX_LAYERS = 6000, 8  # layers x GPUs, and layers, routed over faulty links, at most
 _EVEN_FABRICS = ("rail", "leaf-spine", "fat-tree")
 
 
@@ -56,7 +59,7 @@ def sharing(deployment: Deployment, stage: StageSpec, use: ExpertUse, family: st
     Inside one domain, and over equal switched domains on a fabric that is not oversubscribed, the link of the busiest
     GPU is busy from the first byte to the last, so that fair sharing takes as long as that link: nothing is computed.
     Elsewhere the fair time is that of three layers, from the most even to the most uneven, and by the busiest GPU's
-    share between them; of more than 144 GPUs that of the layer in the middle, of more than :data:`MOST_GPUS` it is
+    share between them; of more than 144 GPUs that of the layer in the middle, of more than :data:`MAX_GPUS` it is
     left out.
     """
     if as_by_formula(deployment, stage):
@@ -72,7 +75,7 @@ def as_by_formula(deployment: Deployment, stage: StageSpec) -> bool:
     if len(domains) == 1 or spec.scale_out is None:
         return True
     even = len(set(np.unique(deployment.domains(stage), return_counts=True)[1].tolist())) == 1
-    plain = even and not spec.faults and all(spec.domains[one].structure == "switch" for one in domains)
+    plain = even and not spec.faults and all(spec.domains[domain].structure == "switch" for domain in domains)
     return plain and spec.scale_out.kind in _EVEN_FABRICS and spec.scale_out.total_oversubscription == 1
 
 
@@ -81,10 +84,10 @@ def sharing_words(deployment: Deployment, stages: Sequence[StageSpec]) -> str:
     routed = [stage for stage in stages if not as_by_formula(deployment, stage)]
     if not routed or deployment.model.moe is None:
         return ""
-    if max(len(stage.gpus) for stage in routed) > MOST_GPUS:
+    if max(len(stage.gpus) for stage in routed) > MAX_GPUS:
         return (
             "the all-to-all between domains takes the busiest link's time, a lower bound, since flows of more than "
-            f"{MOST_GPUS:,} GPUs are not simulated"
+            f"{MAX_GPUS:,} GPUs are not simulated"
         )
     return (
         "the all-to-all between domains takes the max-min fair time of its flows; sweeps and layout "
@@ -110,21 +113,21 @@ def _sharing(deployment: Deployment, stage: StageSpec, use: ExpertUse, family: s
     order = np.argsort(uneven, kind="stable")
     bound = _bound(deployment, stage, rows, family, uneven)
     faults = deployment.fabric_faults
-    if len(stage.gpus) > MOST_GPUS:
+    if len(stage.gpus) > MAX_GPUS:
         return Sharing(bound, np.ones(len(rows)))
-    few = [len(rows) // 2]
-    if len(stage.gpus) <= _FEW_GPUS:
-        few = np.unique(np.linspace(0, len(rows) - 1, _LAYERS).astype(np.int64)).tolist()
-    found: dict[int, float] = {}
-    for layer in order[few].tolist():
+    sampled = [len(rows) // 2]
+    if len(stage.gpus) <= _SAMPLED_GPUS:
+        sampled = np.unique(np.linspace(0, len(rows) - 1, _SAMPLED_LAYERS).astype(np.int64)).tolist()
+    ratios: dict[int, float] = {}
+    for layer in order[sampled].tolist():
         traffic = _traffic(deployment, stage, rows[layer], family)
         router = deployment.router if faults is None else faults.router(traffic)
         loads = router.loads(traffic)
         times = fair_s(router, traffic, loads)
         longer = (times.completion_s - loads.latency_s) / loads.transfer_s
-        found[layer] = longer if longer > 1 + SAME else 1.0
-    at = sorted(found, key=lambda layer: uneven[layer])
-    return Sharing(bound, np.interp(uneven, uneven[at], [found[layer] for layer in at]))
+        ratios[layer] = longer if longer > 1 + SAME_TIME else 1.0
+    at = sorted(ratios, key=lambda layer: uneven[layer])
+    return Sharing(bound, np.interp(uneven, uneven[at], [ratios[layer] for layer in at]))
 
 
 def _bound(deployment: Deployment, stage: StageSpec, rows: Floats, family: str, uneven: Floats) -> Floats:
@@ -136,8 +139,8 @@ def _bound(deployment: Deployment, stage: StageSpec, rows: Floats, family: str, 
     if faults is None:
         return np.ones(len(rows))
     order = np.argsort(uneven, kind="stable")
-    most = min(_BOUNDED, max(1, _CELLS // len(stage.gpus)))
-    tried = order[np.unique(np.linspace(0, len(rows) - 1, most).astype(np.int64))]
+    count = min(_MAX_LAYERS, max(1, _MAX_CELLS // len(stage.gpus)))
+    tried = order[np.unique(np.linspace(0, len(rows) - 1, count).astype(np.int64))]
     longer = [faults.longer(_traffic(deployment, stage, rows[layer], family)) for layer in tried.tolist()]
     return np.interp(uneven, uneven[tried], longer) * deployment.alltoall_left(stage)
 
@@ -171,10 +174,10 @@ def _traffic(deployment: Deployment, stage: StageSpec, row: Floats, family: str)
 
 def _per_node(members: Sequence[Ints], row: Floats) -> list[tuple[Ints, Ints, Floats]]:
     """One copy from each GPU to the GPU at its place in each other domain."""
-    found = []
-    for here, senders in enumerate(members):
-        for there, receivers in enumerate(members):
-            if here != there:
+    flows = []
+    for sender, senders in enumerate(members):
+        for receiver, receivers in enumerate(members):
+            if sender != receiver:
                 place = np.arange(len(senders)) % len(receivers)
-                found.append((senders, receivers[place], np.full(len(senders), row[there])))
-    return found
+                flows.append((senders, receivers[place], np.full(len(senders), row[receiver])))
+    return flows

@@ -50,17 +50,21 @@ class Identities:
 def identities(deployment: Deployment, layout: Layout, score: Score) -> Identities:
     """Return the roofline identities of a model with its layout and score."""
     workload, stages = deployment.workload, layout.replicas[0]
-    first = stages[0]
-    gpu = deployment.cluster.domain_of(first.gpus[0]).gpu
+    first_stage = stages[0]
+    gpu = deployment.cluster.domain_of(first_stage.gpus[0]).gpu
     try:
-        over: tuple[float | None, float | None] = over_two_domains(deployment, first, layout.tp, score.batch)
+        over: tuple[float | None, float | None] = over_two_domains(
+            deployment, first_stage, layout.tp, score.batch
+        )
     except InputError:
         over = None, None
     decodes = workload.decodes and workload.context > 1
     return Identities(
         step_tokens=score.batch * workload.tokens_per_pass * sum(len(stage.gpus) for stage in stages),
         balancing_batch=balancing_batch(deployment.model, gpu),
-        output_over_input=output_over_input(deployment, first, layout.tp, score.batch) if decodes else None,
+        output_over_input=output_over_input(deployment, first_stage, layout.tp, score.batch)
+        if decodes
+        else None,
         tiers=cache_tiers(gpu),
         bubble=score.terms_s.get(BUBBLE.name, 0.0) / score.step_s,
         one_domain_s=over[0],

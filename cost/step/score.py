@@ -98,8 +98,8 @@ class Score:
 
     def bounds_of(self, part: str) -> dict[str, float]:
         """Return the seconds of a part by the resource that binds them, the most first; where that is known."""
-        found = {limit: s for (name, limit), s in self.parts_s.items() if name == part and limit and s > 0}
-        return dict(sorted(found.items(), key=lambda bound: -bound[1]))
+        bounds = {limit: s for (name, limit), s in self.parts_s.items() if name == part and limit and s > 0}
+        return dict(sorted(bounds.items(), key=lambda bound: -bound[1]))
 
     @property
     def bound_by(self) -> str:
@@ -119,14 +119,14 @@ class Score:
         are left out.
         """
         sends = {name: s for name, s in self.terms_s.items() if s > 0 and name in TERMS and TERMS[name].sends}
-        seen = added(sends.values())
-        if not 0 < share < 1 or not seen or {HOPS.name, BUBBLE.name} & set(self.terms_s):
+        visible_s = added(sends.values())
+        if not 0 < share < 1 or not visible_s or {HOPS.name, BUBBLE.name} & set(self.terms_s):
             return {}
-        computing = self.step_s - seen
-        sending = seen / (1 - share)
+        computing = self.step_s - visible_s
+        sending = visible_s / (1 - share)
         if sending > computing:
-            sending = seen + share * computing
-        return {name: seconds * (sending - seen) / seen for name, seconds in sends.items()}
+            sending = visible_s + share * computing
+        return {name: seconds * (sending - visible_s) / visible_s for name, seconds in sends.items()}
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class LayoutScorer:
         self._synthetic, self._fair = synthetic, fair
         self._alike = _alike(deployment, layout, uses)
         known = {} if near is None else near.by_stages
-        self._kinds = [self._kind(first, known) for first, _ in self._alike]
+        self._kinds = [self._kind(replica, known) for replica, _ in self._alike]
         self._evidence = _evidence(deployment, layout, self._alike, synthetic=synthetic)
         self._scores: dict[float, Score] = {}
 
@@ -189,10 +189,10 @@ class LayoutScorer:
         """The first of each kind of replicas, by its stages."""
         return {kind.stages: kind for kind in self._kinds}
 
-    def _kind(self, first: int, known: Mapping[Replica, _Kind]) -> _Kind:
-        """Return what is computed once of the replicas that cost as much as the ``first`` of them."""
+    def _kind(self, replica: int, known: Mapping[Replica, _Kind]) -> _Kind:
+        """Return what is computed once of the replicas that cost as much as the ``replica`` of them."""
         deployment, layout = self._deployment, self._layout
-        stages, uses = layout.replicas[first], self._uses[first]
+        stages, uses = layout.replicas[replica], self._uses[replica]
         kind = known.get(stages)
         if kind is not None and all(a is b for a, b in zip(kind.uses, uses, strict=True)):
             return kind
@@ -200,7 +200,7 @@ class LayoutScorer:
         return _Kind(
             stages,
             uses,
-            [_stage_key(deployment, *each) for each in zip(stages, uses, strict=True)],
+            [_stage_key(deployment, *pair) for pair in zip(stages, uses, strict=True)],
             replica_memory(deployment, stages, tp=layout.tp, moe_tp=layout.moe_tp, slots=slots),
         )
 
@@ -279,10 +279,10 @@ class LayoutScorer:
         costs = self._costs(deployment, batch)
         slowest = max(costs, key=lambda cost: cost.step_s)
         stays, prefill_s = self.stays(slowest.step_s, batch)
-        each = deployment.workload.tokens_per_step
+        tokens = deployment.workload.tokens_per_step
         tok_s = added(
             count
-            * (batch * sum(len(stage.gpus) for stage in layout.replicas[i]) * each / (cost.step_s * stays))
+            * (batch * sum(len(stage.gpus) for stage in layout.replicas[i]) * tokens / (cost.step_s * stays))
             for (i, count), cost in zip(self._alike, costs, strict=True)
         )
         return Score(
@@ -290,7 +290,7 @@ class LayoutScorer:
             lower_step_s=slowest.lower_step_s,
             tok_s_per_gpu=tok_s / len(deployment.cluster.gpus),
             tok_s_per_gpu_used=tok_s / layout.gpus_used,
-            tok_s_per_user=each / slowest.step_s,
+            tok_s_per_user=tokens / slowest.step_s,
             parts_s=slowest.parts_s,
             floor_s=slowest.floor_s,
             hbm_bytes=self._fullest(batch).breakdown(batch),
@@ -298,7 +298,7 @@ class LayoutScorer:
             max_batch=limit,
             cache=self.cache,
             evidence=self._evidence,
-            tokens_per_step=each if deployment.workload.decodes else 1.0,
+            tokens_per_step=tokens if deployment.workload.decodes else 1.0,
             tokens=deployment.workload.token_word,
             what_if=deployment.workload.what_if,
             prefill_s=prefill_s,
@@ -354,7 +354,7 @@ def _kinds(deployment: Deployment, layout: Layout, uses: Uses) -> list[list[int]
     """Replicas that cost the same, a row for each kind of them."""
     rows: dict[object, list[int]] = {}
     for index, (stages, row) in enumerate(zip(layout.replicas, uses, strict=True)):
-        keys = tuple(_stage_key(deployment, *each) for each in zip(stages, row, strict=True))
+        keys = tuple(_stage_key(deployment, *pair) for pair in zip(stages, row, strict=True))
         rows.setdefault((keys, joints([deployment.place(stage) for stage in stages])), []).append(index)
     return list(rows.values())
 
@@ -388,8 +388,8 @@ def _replica_cost(
     seconds: list[float] = []
     for index, stage in enumerate(stages):
         sequences = batch * total / (depth * len(stage.gpus))
-        last = index == depth - 1
-        key = keys[index], last
+        is_last = index == depth - 1
+        key = keys[index], is_last
         if key not in known:
             known[key] = batch_cost(
                 deployment,
@@ -397,7 +397,7 @@ def _replica_cost(
                 sequences,
                 layout.tp,
                 uses[index],
-                last=last,
+                last=is_last,
                 moe_tp=layout.moe_tp,
                 fair=fair,
             )
@@ -430,7 +430,7 @@ def _evidence(
     deployment: Deployment, layout: Layout, alike: Sequence[tuple[int, int]], *, synthetic: bool
 ) -> Evidence:
     """The weakest kind among the figures of GPUs, fabrics, kernels and all-to-all in use, and of the loads."""
-    stages = [stage for first, _ in alike for stage in layout.replicas[first]]
+    stages = [stage for replica, _ in alike for stage in layout.replicas[replica]]
     domains = {domain for stage in stages for domain in deployment.domain_set(stage)}
     cluster = deployment.cluster
     specs = {cluster.domain_kind[domain]: cluster.spec.domains[domain] for domain in domains}
@@ -455,5 +455,5 @@ def _evidence(
 def _across(deployment: Deployment, layout: Layout) -> bool:
     """Whether the layout has GPUs of several domains."""
     gpus = deployment.cluster.gpus
-    first = gpus[layout.replicas[0][0].gpus[0]].domain
-    return any(gpus[gpu].domain != first for stages in layout.replicas for s in stages for gpu in s.gpus)
+    domain = gpus[layout.replicas[0][0].gpus[0]].domain
+    return any(gpus[gpu].domain != domain for stages in layout.replicas for s in stages for gpu in s.gpus)

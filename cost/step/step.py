@@ -55,13 +55,13 @@ def even_step(
         return _whole_step(model, shape, on, held, placed, bounds=bounds)
 
     if shape.mixes:
-        whole = _mixed_step(shape, machine, price)
+        full = _mixed_step(shape, machine, price)
     else:
-        whole = price(shape, machine.of_prefill if shape.prefills else machine)
+        full = price(shape, machine.of_prefill if shape.prefills else machine)
     if not overlap:
-        return whole.times(shape.measured)
+        return full.times(shape.measured)
     half = even_step(model, shape.halved, machine, held, placed=placed, bounds=bounds)
-    return overlapped(whole, half, machine.efficiency["overlap"])
+    return overlapped(full, half, machine.efficiency["overlap"])
 
 
 def physics_seconds(model: Model, shape: StepShape, machine: Machine) -> Quantity:
@@ -110,29 +110,29 @@ def _mixed_step(
     efficiency, on = machine.efficiency, machine.of_prompts
     without = replace(shape, prompt_tokens=0.0)
     alone, base, full = price(without, machine), price(without, on), price(shape, on)
-    first = efficiency["prompts.first"] + 0.5 / np.asarray(shape.rounds)
-    share = shape.prompt_share * np.where(np.asarray(shape.waits) > 0, shape.others * (1 - first), 1.0)
+    first_share = efficiency["prompts.first"] + 0.5 / np.asarray(shape.rounds)
+    share = shape.prompt_share * np.where(np.asarray(shape.waits) > 0, shape.others * (1 - first_share), 1.0)
     groups = np.where(np.asarray(shape.at_random) > 0, shape.attention_dp, 1.0)
-    most = 1 + efficiency["prompts.uneven"] * (busiest(shape.prompt_share, groups) - 1)
+    uneven = 1 + efficiency["prompts.uneven"] * (busiest(shape.prompt_share, groups) - 1)
     decodes = np.asarray(shape.sequences) > 0
-    return alone.with_more(base, full, share, most, decodes)
+    return alone.with_more(base, full, share, uneven, decodes)
 
 
 def busiest(mean: Quantity, groups: Quantity) -> Quantity:
     """Return the largest of ``groups`` Poisson counts over their ``mean``, 1 of one group."""
-    means, many = np.broadcast_arrays(
+    means, group_counts = np.broadcast_arrays(
         np.asarray(mean, dtype=np.float64), np.asarray(groups, dtype=np.float64)
     )
     logs, sizes, table = _busiest_table()
     at = np.clip(np.log(np.maximum(means, 1e-9)), logs[0], logs[-1])
-    size = np.clip(np.log2(np.maximum(many, 1.0)), sizes[0], sizes[-1])
+    size = np.clip(np.log2(np.maximum(group_counts, 1.0)), sizes[0], sizes[-1])
     column = np.clip(np.searchsorted(logs, at) - 1, 0, len(logs) - 2)
     row = np.clip(np.searchsorted(sizes, size) - 1, 0, len(sizes) - 2)
     x = (at - logs[column]) / (logs[column + 1] - logs[column])
     y = (size - sizes[row]) / (sizes[row + 1] - sizes[row])
     low = (1 - x) * table[row, column] + x * table[row, column + 1]
     high = (1 - x) * table[row + 1, column] + x * table[row + 1, column + 1]
-    return np.where(many > 1, (1 - y) * low + y * high, 1.0)
+    return np.where(group_counts > 1, (1 - y) * low + y * high, 1.0)
 
 
 @cache
@@ -157,12 +157,12 @@ def _whole_step(
 ) -> StepCost:
     """A step in one batch, all of what prompts add to it."""
     parts = even_parts(model, shape, machine, held, placed=placed is not None)
-    whole = priced(parts, machine.efficiency, machine.rates, bounds=bounds)
+    cost = priced(parts, machine.efficiency, machine.rates, bounds=bounds)
     if placed is not None:
         for term in TERMS.values():
             if term.of_placement is not None:
-                term.of_placement(whole, placed, shape, machine.efficiency)
-    return whole
+                term.of_placement(cost, placed, shape, machine.efficiency)
+    return cost
 
 
 def even_parts(
@@ -218,12 +218,12 @@ def batch_cost(
     )
 
 
-def overlapped(whole: StepCost, half: StepCost, share: Quantity) -> StepCost:
+def overlapped(full: StepCost, half: StepCost, share: Quantity) -> StepCost:
     """Return the step of two half batches that compute and send in turns.
 
     Parameters
     ----------
-    whole, half:
+    full, half:
         The step at the full and at half the batch.
     share:
         Part of the shorter of computing and sending that stays hidden.
@@ -237,7 +237,7 @@ def overlapped(whole: StepCost, half: StepCost, share: Quantity) -> StepCost:
     computing = half.total_s - sending
     hidden = share * np.minimum(sending, computing)
     exposed = 1 - np.where(np.asarray(sending) > 0, hidden / np.maximum(sending, 1e-30), 0.0)
-    result = StepCost(floor_s=dict(whole.floor_s))
+    result = StepCost(floor_s=dict(full.floor_s))
     for (term, limit), seconds in half.parts_s.items():
         result.parts_s[term, limit] = 2 * seconds * (exposed if TERMS[term].sends else 1.0)
     return result
@@ -290,10 +290,10 @@ def _add_ends(parts: Parts, model: Model, shape: StepShape, machine: Machine, la
     add_step_delays(parts, shape, last)
     drafts = last * (shape.queries - 1)
     if positive(drafts):
-        one = replace(shape, queries=1.0, prompt_tokens=0.0)
+        draft = replace(shape, queries=1.0, prompt_tokens=0.0)
         extra = Parts()
-        _add_layers(extra, model, [(model.draft, 1.0)], one, machine)
-        add_head(extra, model, one, machine, 1.0)
+        _add_layers(extra, model, [(model.draft, 1.0)], draft, machine)
+        add_head(extra, model, draft, machine, 1.0)
         parts.add(extra, drafts)
 
 

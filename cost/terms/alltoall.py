@@ -94,8 +94,10 @@ def alltoall_parts(
             kernel.family, use, tokens=tokens, domain=domain, limit=limit
         ).busiest
         if crosses:
-            one = np.zeros_like(domain)
-            together = placed_vectors(kernel.family, use, tokens=tokens, domain=one, limit=limit).busiest
+            one_domain = np.zeros_like(domain)
+            together = placed_vectors(
+                kernel.family, use, tokens=tokens, domain=one_domain, limit=limit
+            ).busiest
         if shared is not None:
             volumes = replace(volumes, out=volumes.out * shared.bound)
         tried.append(_legs(kernel, volumes, together, model, machine, np.asarray(use.gpus), shared))
@@ -105,18 +107,18 @@ def alltoall_parts(
 def _fastest(tried: list[list[LinkPart]]) -> list[LinkPart]:
     """Dispatch and combine of the kernel that takes least for both; at peak, of whichever moves least."""
     best = tried[0]
-    for other in tried[1:]:
-        faster = sum(np.asarray(part.expected_s) for part in other) < sum(
+    for parts in tried[1:]:
+        faster = sum(np.asarray(part.expected_s) for part in parts) < sum(
             np.asarray(part.expected_s) for part in best
         )
         best = [
             LinkPart(
-                before.term,
-                np.minimum(before.up_s, new.up_s),
-                np.minimum(before.out_s, new.out_s),
-                np.where(faster, new.expected_s, before.expected_s),
+                best_part.term,
+                np.minimum(best_part.up_s, new_part.up_s),
+                np.minimum(best_part.out_s, new_part.out_s),
+                np.where(faster, new_part.expected_s, best_part.expected_s),
             )
-            for before, new in zip(best, other, strict=True)
+            for best_part, new_part in zip(best, parts, strict=True)
         ]
     return best
 

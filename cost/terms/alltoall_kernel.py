@@ -28,7 +28,13 @@ WIRE_BYTES_PER_VALUE = {
 """Bytes of one value of a hidden vector with its share of the scales. TensorRT-LLM tech blog 18 counts 7,392 bytes
 for 7,168 values in MXFP8 and 4,032 in NVFP4; INT8 (CloudMatrix) is taken to carry as many scales as FP8."""
 
-_SPELLINGS = {"bfloat16": "bf16", "float16": "fp16", "fp8_block": "fp8", "fp8-block": "fp8", "fp4": "nvfp4"}
+_DTYPE_SPELLINGS = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "fp8_block": "fp8",
+    "fp8-block": "fp8",
+    "fp4": "nvfp4",
+}
 
 
 def wire_bytes(hidden: int, fmt: str) -> float:
@@ -40,7 +46,7 @@ def wire_bytes(hidden: int, fmt: str) -> float:
         If vectors are not known to be sent in that format.
     """
     key = fmt.strip().lower()
-    key = _SPELLINGS.get(key, key)
+    key = _DTYPE_SPELLINGS.get(key, key)
     if key not in WIRE_BYTES_PER_VALUE:
         raise InputError(
             f"hidden vectors in {fmt!r}: format not known; choose one of {', '.join(WIRE_BYTES_PER_VALUE)}."
@@ -95,8 +101,8 @@ class Leg:
 
     def figures(self) -> dict[str, Figure]:
         """All coefficients there are, by name."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: figure for name, figure in found.items() if figure is not None}
+        figures = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: figure for name, figure in figures.items() if figure is not None}
 
 
 def alltoall_seconds(

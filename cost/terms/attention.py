@@ -21,8 +21,8 @@ def _uneven(shape: StepShape) -> Quantity:
     maximum of ``N`` Poisson counts, normal approximation; no rank has more than all requests.
     """
     ranks = np.maximum(shape.attention_dp, 1.0)
-    each = np.maximum(shape.sequences * shape.tp, 1.0)
-    uneven: Quantity = shape.random * np.minimum(np.sqrt(2 * np.log(ranks) / each), ranks - 1)
+    requests = np.maximum(shape.sequences * shape.tp, 1.0)
+    uneven: Quantity = shape.random * np.minimum(np.sqrt(2 * np.log(ranks) / requests), ranks - 1)
     return uneven
 
 
@@ -88,9 +88,9 @@ def _prompt_scores(attention: Attention, shape: StepShape, kv_dtype: str, rates:
     if positive(shape.prompt_cached):
         length, cached = shape.prompt_length, shape.prompt_cached
         prompts = shape.prompt_tokens / (length - cached)
-        seen = length * attention.prefill_flop(length) - cached * attention.prefill_flop(cached)
+        new_flop = length * attention.prefill_flop(length) - cached * attention.prefill_flop(cached)
         rebuilt = attention.modules["kv_b"] if attention.kind == "mla" else 0
-        flop = prompts * (seen + 2 * rebuilt * cached)
+        flop = prompts * (new_flop + 2 * rebuilt * cached)
         held = attention.cache_bytes(cached, cache_bytes_per_element(kv_dtype))
         cache = prompts * shape.tp * held / attention.kv_shards(shape.tp)
     seconds = flop / rates.flop_per_s["bf16"], cache / rates.hbm_bytes_per_s

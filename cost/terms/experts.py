@@ -32,7 +32,7 @@ from cost.terms.work import (
 
 _POINTS = 7
 """Gauss-Hermite points over the use of experts: within 1 % of the mean for 8 of 256 experts at a skew of 1.4."""
-DRAFTS_APART = 0.5
+DRAFT_SPREAD = 0.5
 """Part of a token's experts that a further token of the same sequence adds, where use is unequal: of 1, 0.5 and 0.25
 the middle one meets published times of 1, 6 and 12 sequences an engine with three drafts (InferenceX, GB200) within
 8 %."""
@@ -79,19 +79,19 @@ def placed_expert_work(moe: MoeFfn, use: ExpertUse, *, tokens: float, weights: s
 
 
 @cache
-def _normal_points(many: int) -> tuple[tuple[float, float], ...]:
+def _normal_points(count: int) -> tuple[tuple[float, float], ...]:
     """Points of a standard normal variable, and the weights by which a mean over it is found (Gauss-Hermite)."""
-    points, weights = np.polynomial.hermite_e.hermegauss(many)
+    points, weights = np.polynomial.hermite_e.hermegauss(count)
     return tuple(zip(points.tolist(), (weights / weights.sum()).tolist(), strict=True))
 
 
 def _touched(chance: Quantity, tokens: Quantity, skew: Quantity) -> Quantity:
     """Return the part of the slots that some of ``tokens`` tokens use, each with ``chance`` on average."""
-    found: Quantity = 0.0
+    untouched: Quantity = 0.0
     for point, weight in _normal_points(_POINTS if positive(skew) else 1):
-        one = np.minimum(chance * np.exp(skew * point - skew**2 / 2), 1 - 1e-15)
-        found = found - weight * np.expm1(tokens * np.log1p(-one))
-    return found
+        slot_chance = np.minimum(chance * np.exp(skew * point - skew**2 / 2), 1 - 1e-15)
+        untouched = untouched - weight * np.expm1(tokens * np.log1p(-slot_chance))
+    return untouched
 
 
 def even_expert_work(moe: MoeFfn, shape: StepShape, *, weights: str, rates: Rates) -> Work:
@@ -106,7 +106,7 @@ def even_expert_work(moe: MoeFfn, shape: StepShape, *, weights: str, rates: Rate
     """
     group = shape.tokens * shape.gpus
     slots = np.maximum(shape.slots, moe.experts)
-    fresh = shape.sequences * (1 + DRAFTS_APART * (shape.queries - 1)) + shape.prompt_tokens
+    fresh = shape.sequences * (1 + DRAFT_SPREAD * (shape.queries - 1)) + shape.prompt_tokens
     tokens = np.where(np.asarray(shape.skew) > 0, fresh * shape.gpus, group)
     touched = slots / shape.ep * _touched(moe.top_k / slots, tokens, shape.skew)
     pairs = shape.imbalance * group * moe.top_k / shape.ep
@@ -156,14 +156,14 @@ def _add_placed(cost: StepCost, at: PlacedExperts, shape: StepShape, efficiency:
     """Experts of each layer: the step waits for the GPU that takes longest; the mean over scenarios is counted."""
     model, use, machine = at.deployment.model, at.use, at.deployment.machine(at.stage)
     moe = next(ffn for i in at.stage.layers if isinstance(ffn := model.layers[i].ffn, MoeFfn))
-    rates, weights, own = machine.rates, model.precision["experts"], at.deployment.gpu_rates(at.stage)
+    rates, weights, gpu_rates = machine.rates, model.precision["experts"], at.deployment.gpu_rates(at.stage)
     tokens = float(shape.tokens) * use.gpus
     work = placed_expert_work(moe, use, tokens=tokens, weights=weights, rates=rates)
     compute, read = work.seconds(efficiency)
     compute_s, read_s = work.least_compute_s, work.memory_s
-    if own is not None:
-        compute, read = compute / own.compute, read / own.read
-        compute_s, read_s = compute_s / own.peak_compute, read_s / own.peak_read
+    if gpu_rates is not None:
+        compute, read = compute / gpu_rates.compute, read / gpu_rates.read
+        compute_s, read_s = compute_s / gpu_rates.peak_compute, read_s / gpu_rates.peak_read
     seconds = np.max(kernel_seconds(compute, read, efficiency), axis=2)
     weight = use.repeats / use.share.shape[0]
     by_compute = np.max(compute, axis=2) >= np.max(read, axis=2)

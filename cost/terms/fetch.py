@@ -9,10 +9,12 @@ from cost.terms.work import FIXED, PlacedExperts, StepCost, Term
 from topology.base.figures import Evidence, Figure
 
 _SOURCE = "UltraEP 1.0.0, README (July 2026), 64 GPUs of one NVLink domain, three levels of imbalance"
-REACHED = Figure(0.79, "1", Evidence.DERIVED, f"{_SOURCE}: 706 to 715 GB/s of 900 (GB200)", "706 to 715 GB/s")
+FETCH_REACH = Figure(
+    0.79, "1", Evidence.DERIVED, f"{_SOURCE}: 706 to 715 GB/s of 900 (GB200)", "706 to 715 GB/s"
+)
 """Part of a link's rate that the busiest sender reaches, one copy after the other: with 4, 5 and 6 copies of 37.7 MB
 of the hottest expert it takes .214, .265 and .317 ms. Relays (.19 ms in each of these) are left out."""
-PLANNED = Figure(72e-6, "s", Evidence.MEASURED, f"{_SOURCE}: 67 to 78 us", "67 to 78 us")
+PLAN_TIME = Figure(72e-6, "s", Evidence.MEASURED, f"{_SOURCE}: 67 to 78 us", "67 to 78 us")
 """Counting tokens over all GPUs and filling the slots; choosing each token's copy hides behind the fetch."""
 
 
@@ -29,9 +31,9 @@ def _add_placed(cost: StepCost, at: PlacedExperts, shape: StepShape, efficiency:
     size = model.moe.expert_params * bytes_per_param(model.precision["experts"])
     peak_s = size * float(filled.busiest.sum()) / scenarios / rates.alltoall_bytes_per_s
     cost.busy(rates.up_fabric, peak_s)
-    cost.add(FETCH.name, rates.up_fabric, peak_s if efficiency.ideal else peak_s / REACHED.value)
+    cost.add(FETCH.name, rates.up_fabric, peak_s if efficiency.ideal else peak_s / FETCH_REACH.value)
     if not efficiency.ideal:
-        cost.add(FETCH.name, FIXED, PLANNED.value * at.use.share.shape[1])
+        cost.add(FETCH.name, FIXED, PLAN_TIME.value * at.use.share.shape[1])
 
 
 FETCH = Term(
@@ -41,6 +43,6 @@ FETCH = Term(
     formula="layers x (time to plan + copies that the busiest GPU sends or receives x bytes of an expert / 79 % of "
     "the link rate)",
     sends=True,
-    known_delays={"delay.quota": PLANNED},
+    known_delays={"delay.quota": PLAN_TIME},
     of_placement=_add_placed,
 )

@@ -45,8 +45,8 @@ def hop_seconds(
         share, latency_s = out.total_oversubscription, latency_s * LEAF_LINKS / OUT_LINKS
     elif near is Joint.POD:
         share = out.oversubscription_above_pods
-    whole = out.scale_out_bytes_per_s / out.total_oversubscription * share
-    peak_s = moved / (whole * deployment.hop_left(sender, receiver))
+    rate = out.scale_out_bytes_per_s / out.total_oversubscription * share
+    peak_s = moved / (rate * deployment.hop_left(sender, receiver))
     return rates.out_fabric, peak_s / reached + latency_s, peak_s
 
 
@@ -61,21 +61,21 @@ def hops(
     total, depth = sum(len(stage.gpus) for stage in stages), len(stages)
     if depth == 1:
         return
-    for stage, after in zip(stages, [*stages[1:], stages[0]], strict=True):
-        yield hand_over(deployment, stage, after, batch * total / depth, back=after is stages[0])
+    for stage, receiver in zip(stages, [*stages[1:], stages[0]], strict=True):
+        yield hand_over(deployment, stage, receiver, batch * total / depth, back=receiver is stages[0])
 
 
 def hand_over(
-    deployment: Deployment, stage: StageSpec, after: StageSpec, sequences: float, *, back: bool = False
+    deployment: Deployment, stage: StageSpec, receiver: StageSpec, sequences: float, *, back: bool = False
 ) -> tuple[str, float, float]:
     """Return the fabric, expected seconds and seconds at peak of handing a micro-batch to the next stage.
 
     ``sequences``: of the micro-batch over all GPUs; ``back``: the sampled tokens, to the first stage.
     """
     # the side with fewer GPUs moves more through each
-    tokens = sequences / min(len(stage.gpus), len(after.gpus)) * deployment.workload.tokens_per_pass
-    each = TOKEN_ID_BYTES if back else deployment.model.hidden * ACTIVATION_BYTES
-    return hop_seconds(deployment, stage, after, moved=tokens * each)
+    tokens = sequences / min(len(stage.gpus), len(receiver.gpus)) * deployment.workload.tokens_per_pass
+    vector_bytes = TOKEN_ID_BYTES if back else deployment.model.hidden * ACTIVATION_BYTES
+    return hop_seconds(deployment, stage, receiver, moved=tokens * vector_bytes)
 
 
 def even_hops_s(model: Model, shape: StepShape, machine: Machine) -> Quantity:
@@ -101,8 +101,8 @@ def even_stage_s(one_pass_s: Quantity, ends_s: Quantity, layers: int, stages: Qu
     """
     layer_s = (np.asarray(one_pass_s) - ends_s) / layers
     of_last = np.arange(1.0, layers + 1).reshape(-1, *[1] * layer_s.ndim)
-    others = np.ceil((layers - of_last) / np.maximum(np.asarray(stages) - 1, 1))
-    slowest = np.maximum(of_last * layer_s + ends_s, others * layer_s)
+    of_others = np.ceil((layers - of_last) / np.maximum(np.asarray(stages) - 1, 1))
+    slowest = np.maximum(of_last * layer_s + ends_s, of_others * layer_s)
     return np.asarray(np.where(np.asarray(stages) > 1, slowest.min(axis=0), one_pass_s))
 
 

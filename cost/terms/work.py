@@ -250,15 +250,17 @@ class Parts:
         """Add ``times`` of another's parts."""
         self.works += [_scaled(work, times, "compute_s", "memory_s") for work in other.works]
         self.links += [_scaled(link, times, "up_s", "out_s", "expected_s") for link in other.links]
-        self.reduces += [_scaled(each, times, "up_s", "out_s", "calls", "crossing") for each in other.reduces]
+        self.reduces += [
+            _scaled(reduce, times, "up_s", "out_s", "calls", "crossing") for reduce in other.reduces
+        ]
         for delay, paid in other.counts.items():
             self.count(delay, times * paid)
 
 
-def smooth_max(first: Quantity, second: Quantity) -> Quantity:
+def smooth_max(a: Quantity, b: Quantity) -> Quantity:
     """``sqrt(a^2 + b^2)``: no less than either; kernels near the ridge reach neither peak."""
-    found: Quantity = np.hypot(first, second)
-    return found
+    norm: Quantity = np.hypot(a, b)
+    return norm
 
 
 def kernel_seconds(compute_s: Quantity, memory_s: Quantity, efficiency: Efficiency) -> Quantity:
@@ -272,10 +274,10 @@ _Key = TypeVar("_Key")
 
 def totals(parts_s: Mapping[tuple[str, str], Seconds], place: int) -> dict[str, Seconds]:
     """Seconds by part (``place`` 0) or by what bound them (1)."""
-    found: dict[str, Seconds] = {}
+    sums: dict[str, Seconds] = {}
     for names, seconds in parts_s.items():
-        found[names[place]] = found.get(names[place], 0.0) + seconds
-    return found
+        sums[names[place]] = sums.get(names[place], 0.0) + seconds
+    return sums
 
 
 @dataclass
@@ -328,25 +330,25 @@ class StepCost:
         return StepCost(parts_s, self.floor_s)
 
     def with_more(
-        self, base: StepCost, full: StepCost, share: Quantity, most: Quantity, decodes: ArrayLike
+        self, base: StepCost, full: StepCost, share: Quantity, factor: Quantity, decodes: ArrayLike
     ) -> StepCost:
-        """Return this cost and ``share`` of what ``full`` has more than ``base``, but for experts ``most`` times.
+        """Return this cost and ``share`` of what ``full`` has more than ``base``, but for experts ``factor`` times.
 
         Where nothing ``decodes`` it is ``full``.
         """
 
         def joined(
-            here: Mapping[_Key, Quantity],
-            less: Mapping[_Key, Quantity],
-            more: Mapping[_Key, Quantity],
+            alone: Mapping[_Key, Quantity],
+            lower: Mapping[_Key, Quantity],
+            upper: Mapping[_Key, Quantity],
             times: Callable[[_Key], Quantity],
         ) -> dict[_Key, Quantity]:
-            keys = dict.fromkeys((*here, *less, *more))
+            keys = dict.fromkeys((*alone, *lower, *upper))
             return {
                 key: np.where(
                     decodes,
-                    here.get(key, 0.0) + times(key) * (more.get(key, 0.0) - less.get(key, 0.0)),
-                    more.get(key, 0.0),
+                    alone.get(key, 0.0) + times(key) * (upper.get(key, 0.0) - lower.get(key, 0.0)),
+                    upper.get(key, 0.0),
                 )
                 for key in keys
             }
@@ -355,7 +357,7 @@ class StepCost:
             self.parts_s,
             base.parts_s,
             full.parts_s,
-            lambda key: share * (1.0 if key[0] == "experts" else most),
+            lambda key: share * (1.0 if key[0] == "experts" else factor),
         )
         floor_s = joined(self.floor_s, base.floor_s, full.floor_s, lambda _: share)
         return StepCost(parts_s, floor_s)

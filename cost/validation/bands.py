@@ -23,18 +23,20 @@ def with_bands(
     Where the correction's own spread says none it is that of similar rows.
     """
     known: dict[tuple[object, ...], float | None] = {}
-    found = []
+    with_intervals = []
     for point, prediction in zip(points, predictions, strict=True):
         value = prediction.value
         if value is None or prediction.low is not None or point.quantity not in OF_STEPS:
-            found.append(prediction)
+            with_intervals.append(prediction)
             continue
         key = point.cluster, point.engine, point.model, point.drafts_recorded
         if key not in known:
             known[key] = _band(point, physics=physics)
         band = known[key]
-        found.append(prediction if band is None else replace(prediction, low=value / band, high=value * band))
-    return found
+        with_intervals.append(
+            prediction if band is None else replace(prediction, low=value / band, high=value * band)
+        )
+    return with_intervals
 
 
 def _band(point: Point, *, physics: bool) -> float | None:
@@ -51,5 +53,5 @@ def error_of_point(point: Point, *, physics: bool = False) -> ErrorOf | None:
     except InputError:
         engine = ""
     gpu = resolve_cluster(point.cluster).spec.domains[0].gpu
-    seen = shipped_correction().has_seen(resolve_model(point.model))
-    return error_behind(calibrated(gpu, engine), model_seen=seen, physics=physics)
+    model_seen = shipped_correction().has_seen(resolve_model(point.model))
+    return error_behind(calibrated(gpu, engine), model_seen=model_seen, physics=physics)

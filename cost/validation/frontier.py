@@ -33,18 +33,18 @@ from cost.validation.read import Point, Pool
 from cost.validation.statistics import Errors, errors_of
 from topology.files.resolve import resolve_cluster
 
-OPEN = Pool(tp=0, attention_dp=0, ep=0, moe_tp=0, workers=0, best=True)
+OPEN_LAYOUT = Pool(tp=0, attention_dp=0, ep=0, moe_tp=0, workers=0, best=True)
 _NO_TIME = 1e-9  # ms: no layout is as fast
-STEPS = 2
+STEPS_PER_OCTAVE = 2
 """Numbers of requests priced between one and its double; between them a layout's curve is interpolated."""
-CHOSEN = ("engine", "draft_tokens", "accept_length", "drafts_recorded", "kv_dtype")
+CHOSEN_FIELDS = ("engine", "draft_tokens", "accept_length", "drafts_recorded", "kv_dtype")
 """What is chosen with the layout, among what ran; an engine as of its newest run."""
-WIDTHS = ("tp", "attention_dp", "ep", "moe_tp")
+WIDTH_FIELDS = ("tp", "attention_dp", "ep", "moe_tp")
 """What tells layouts of one engine apart."""
 
 MEASURES = ("at_load", "at_speed", "of_run")
 FORMATS = ("weights", "experts_dtype")
-SHARED = ("model", *FORMATS, "isl", "osl", "context", "cache_hit", "in_step", "gpus_per_domain")
+SHARED_FIELDS = ("model", *FORMATS, "isl", "osl", "context", "cache_hit", "in_step", "gpus_per_domain")
 """What the runs of a frontier have in common, beside phase and cluster."""
 
 
@@ -111,20 +111,22 @@ def frontiers(
         if point.phase in ("decode", "aggregated", "disaggregated"):
             shared = replace(point, quantity="", measured=1.0, token_kind="", pair="", notes="")
             rows[shared][point.quantity] = point
-    runs = {point: found for point, figures in rows.items() if (found := _measured(point, figures))}
+    runs = {point: figure for point, figures in rows.items() if (figure := _measured(point, figures))}
     members: dict[tuple[Point, str], dict[Point, FrontierPoint]] = defaultdict(dict)
     listed = list(runs.items())
     for group in group_points(list(runs))[0]:
         for i in group.index.tolist():
-            point, found = listed[i]
+            point, figure = listed[i]
             run = replace(point, kv_dtype=group.workload.kv_dtype)
             if not engines:
                 run = replace(run, engine="", engine_version="")
-            members[_question(run), group.gpu.name][run] = found
-    return [_frontier(*one, those, correction) for one, those in members.items()], len(rows) - len(runs)
+            members[_question(run), group.gpu.name][run] = figure
+    return [_frontier(*key, curve_points, correction) for key, curve_points in members.items()], len(
+        rows
+    ) - len(runs)
 
 
-def errors_of_frontiers(found: Sequence[Frontier]) -> dict[str, dict[str, Errors]]:
+def errors_of_frontiers(all_frontiers: Sequence[Frontier]) -> dict[str, dict[str, Errors]]:
     """Return the errors of tok/s/GPU by :data:`MEASURES`, of each chip and of ``all`` together.
 
     Notes
@@ -132,10 +134,13 @@ def errors_of_frontiers(found: Sequence[Frontier]) -> dict[str, dict[str, Errors
     Where a frontier is steep, a small error of time is a large one of throughput at one speed: 4 and 32 requests on a
     node often differ by a fifth in speed. At one number of requests throughput is off by what time is off.
     """
-    chips = {chip: [one for one in found if one.chip == chip] for chip in sorted({one.chip for one in found})}
+    chips = {
+        chip: [frontier for frontier in all_frontiers if frontier.chip == chip]
+        for chip in sorted({frontier.chip for frontier in all_frontiers})
+    }
     errors = {}
-    for chip, those in (*chips.items(), ("all", found)):
-        pairs = [(name, point) for name in MEASURES for one in those for point in one.points]
+    for chip, members in (*chips.items(), ("all", all_frontiers)):
+        pairs = [(name, point) for name in MEASURES for frontier in members for point in frontier.points]
         measured = [Point("", "", name, point.tok_s_per_gpu, "", "") for name, point in pairs]
         errors[chip] = errors_of(measured, [Prediction(getattr(point, name)) for name, point in pairs])
     return errors
@@ -172,54 +177,53 @@ def _layout(point: Point) -> str:
 
 def _question(point: Point) -> Point:
     """What the runs of one frontier share."""
-    shared = {name: getattr(point, name) for name in SHARED}
-    prefill = OPEN if point.prefill_pool else None
-    return Point("", "", "", 1.0, point.phase, point.cluster, pool=OPEN, prefill_pool=prefill, **shared)
+    shared = {name: getattr(point, name) for name in SHARED_FIELDS}
+    prefill = OPEN_LAYOUT if point.prefill_pool else None
+    return Point(
+        "", "", "", 1.0, point.phase, point.cluster, pool=OPEN_LAYOUT, prefill_pool=prefill, **shared
+    )
 
 
 def _frontier(
     question: Point, chip: str, runs: dict[Point, FrontierPoint], correction: Correction | None
 ) -> Frontier:
-    points, most = list(runs.values()), int(max(map(gpus_of, runs)))
+    points, gpus = list(runs.values()), int(max(map(gpus_of, runs)))
     requests = max(map(_requests, runs))
-    edge = pareto([one.tok_s_per_user for one in points], [one.tok_s_per_gpu for one in points])
+    edge = pareto([entry.tok_s_per_user for entry in points], [entry.tok_s_per_gpu for entry in points])
     newest = {
-        engine: max(_time(run) for run in runs if run.engine == engine) for engine in {r.engine for r in runs}
+        engine: max((run.date, run.engine_version) for run in runs if run.engine == engine)
+        for engine in {run.engine for run in runs}
     }
     ran = {_chosen(run): newest[run.engine] for run in runs}
-    asked = [
-        replace(question, **dict(zip(CHOSEN, one, strict=True)), date=day, engine_version=version)
-        for one, (day, version) in sorted(ran.items())
+    questions = [
+        replace(question, **dict(zip(CHOSEN_FIELDS, entry, strict=True)), date=day, engine_version=version)
+        for entry, (day, version) in sorted(ran.items())
     ]
-    rows = [replace(row, quantity="tpot_ms") for one in asked for row in _rows(one, most)]
+    rows = [replace(row, quantity="tpot_ms") for entry in questions for row in _rows(entry, gpus)]
     formats = "/".join(filter(None, (getattr(question, name) for name in FORMATS)))
     lengths = f"{question.isl:,} + {question.osl:,}" if question.osl else f"{question.context:,.0f}"
     name = f"{question.model} {formats} on {question.cluster}, {lengths} tokens, {question.phase}"
     best = _beside([points[i] for i in edge.tolist()], rows, set(map(_curve, runs)), requests, correction)
-    return Frontier(name.replace("  ", " "), chip, len(runs), most, requests, best)
-
-
-def _time(run: Point) -> tuple[str, str]:
-    return run.date, run.engine_version
+    return Frontier(name.replace("  ", " "), chip, len(runs), gpus, requests, best)
 
 
 def _chosen(point: Point) -> tuple[Any, ...]:
-    return tuple(getattr(point, name) for name in CHOSEN)
+    return tuple(getattr(point, name) for name in CHOSEN_FIELDS)
 
 
 def _curve(point: Point) -> tuple[object, ...]:
     """What rows that differ in requests, and pools in workers, have in common."""
-    return *(getattr(point.pool, name) for name in WIDTHS), *_chosen(point)
+    return *(getattr(point.pool, name) for name in WIDTH_FIELDS), *_chosen(point)
 
 
 def _beside(
     points: Sequence[FrontierPoint],
     rows: Sequence[Point],
     ran: Collection[tuple[object, ...]],
-    most: float,
+    max_requests: float,
     correction: Correction | None,
 ) -> list[FrontierPoint]:
-    """The points with the most that layouts of ``rows`` reach, at one speed with at most ``most`` requests.
+    """The points with the most that layouts of ``rows`` reach, at one speed with at most ``max_requests`` requests.
 
     ``ran``: the curves of measured runs.
     """
@@ -230,18 +234,22 @@ def _beside(
     curves: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for i in np.flatnonzero(np.isfinite(tpots * rates)).tolist():
         curves[_curve(rows[i])].append(i)
-    limits, asked = np.array([(1e3 / one.tok_s_per_user, one.requests_per_gpu) for one in points]).T
+    limits, loads_of_points = np.array(
+        [(1e3 / entry.tok_s_per_user, entry.requests_per_gpu) for entry in points]
+    ).T
     at_load, at_speed, of_run = np.zeros((3, len(points)))
     fastest = np.zeros(len(points), int)
     for kind, curve in curves.items():
         slower = np.maximum.accumulate(tpots[curve])
-        held = _between(np.array(most), np.maximum.accumulate(requests[curve]), slower)
+        held = _between(np.array(max_requests), np.maximum.accumulate(requests[curve]), slower)
         within = np.minimum(limits, np.maximum(held, _NO_TIME))
         rate = _between(within, slower, rates[curve])
-        last = np.array(curve)[np.maximum(np.searchsorted(slower, within, side="right") - 1, 0)]
-        fastest, at_speed = np.where(rate > at_speed, last, fastest), np.maximum(rate, at_speed)
+        fastest_row = np.array(curve)[np.maximum(np.searchsorted(slower, within, side="right") - 1, 0)]
+        fastest, at_speed = np.where(rate > at_speed, fastest_row, fastest), np.maximum(rate, at_speed)
         of_run = np.maximum(of_run, rate * (kind in ran))
-        at_load = np.maximum(at_load, _between(asked, np.maximum.accumulate(loads[curve]), rates[curve]))
+        at_load = np.maximum(
+            at_load, _between(loads_of_points, np.maximum.accumulate(loads[curve]), rates[curve])
+        )
     return [
         replace(
             point, at_load=load, at_speed=speed, of_run=run, chosen_layout=_layout(rows[i]) if speed else ""
@@ -257,43 +265,44 @@ def _between(at: Array, x: Array, y: Array) -> Array:
     return np.exp(np.interp(np.log(at), np.log(x), np.log(y), left=-np.inf))
 
 
-def _rows(question: Point, most: int) -> list[Point]:
+def _rows(question: Point, gpus: int) -> list[Point]:
     """Every legal layout of one engine that the memory holds, each at growing numbers of requests."""
-    fitting = _fitting([replace(question, pool=pool, batch=1.0) for pool in _pools(question, most)])
+    fitting = _fitting([replace(question, pool=pool, batch=1.0) for pool in _pools(question, gpus)])
     rows = [
         at_batch(replace(row, batch=0.0), requests / row.pool.gpus)
         for row, most_each in fitting
-        for requests in batch_grid(most_each * row.pool.gpus, STEPS).tolist()
+        for requests in batch_grid(most_each * row.pool.gpus, STEPS_PER_OCTAVE).tolist()
     ]
-    return _with_prefill(rows, most) if rows and question.prefill_pool else rows
+    return _with_prefill(rows, gpus) if rows and question.prefill_pool else rows
 
 
 def _fitting(rows: Sequence[Point]) -> list[tuple[Point, float]]:
-    return [one for one in zip(rows, largest_batches(rows).tolist(), strict=True) if one[1] > 0]
+    return [pair for pair in zip(rows, largest_batches(rows).tolist(), strict=True) if pair[1] > 0]
 
 
-def _pools(question: Point, most: int) -> list[Pool]:
+def _pools(question: Point, gpus: int) -> list[Pool]:
     """Engines that operators deploy (:mod:`cost.layouts.deployable`), as ``sweep`` prices them."""
     node = resolve_cluster(question.cluster).spec.domains[0].gpus_per_node
-    sizes = [n for n in range(1, most + 1) if deployable_stage(n, node=node, domain=domain_of(question))]
-    return [pool for n in sizes for pool in legal_pools(question, OPEN, n, [1]) if pool.gpus == n]
+    sizes = [n for n in range(1, gpus + 1) if deployable_stage(n, node=node, domain=domain_of(question))]
+    return [pool for n in sizes for pool in legal_pools(question, OPEN_LAYOUT, n, [1]) if pool.gpus == n]
 
 
-def _with_prefill(rows: Sequence[Point], most: int) -> list[Point]:
-    """The rows with as many workers in both pools as give the most per GPU, on ``most`` GPUs in all."""
+def _with_prefill(rows: Sequence[Point], max_gpus: int) -> list[Point]:
+    """The rows with as many workers in both pools as give the most per GPU, on ``max_gpus`` GPUs in all."""
     prompts = [
-        row for row, _ in _fitting([prefill_alone(rows[0], pool, gpus=1) for pool in _pools(rows[0], most)])
+        row
+        for row, _ in _fitting([prefill_alone(rows[0], pool, gpus=1) for pool in _pools(rows[0], max_gpus)])
     ]
-    each = values_of(prompts)
+    prompt_rates = values_of(prompts)
     output = values_of(
         [replace(row, phase="decode", batch=row.concurrency / row.pool.gpus, gpus=1) for row in rows]
     )
-    gpus, wanted = np.array([row.pool.gpus for row in rows]), output * rows[0].isl / rows[0].osl
+    gpus, prompt_need = np.array([row.pool.gpus for row in rows]), output * rows[0].isl / rows[0].osl
     best, workers = np.zeros(len(rows)), np.zeros((3, len(rows)), int)
-    for kind, count in product(range(len(prompts)), range(1, most // int(gpus.min()) + 1)):
-        prefill = np.ceil(count * wanted / each[kind])
+    for kind, count in product(range(len(prompts)), range(1, max_gpus // int(gpus.min()) + 1)):
+        prefill = np.ceil(count * prompt_need / prompt_rates[kind])
         used = count * gpus + prefill * prompts[kind].pool.gpus
-        rate = np.where(used <= most, count * output / used, 0.0)
+        rate = np.where(used <= max_gpus, count * output / used, 0.0)
         workers = np.where(
             rate > best, np.stack(np.broadcast_arrays(kind, count, prefill.astype(int))), workers
         )

@@ -22,7 +22,7 @@ from topology.files.resolve import resolve_cluster
 ONE_POOL, POOLS = ("decode",), ("disaggregated", "aggregated")
 """Phases of points that count the GPUs of a decode pool alone, and those that count the GPUs of prompts too."""
 TPOT, RATE = "tpot_ms", "tok_s_per_gpu"
-NEAR_CONTEXT = 0.05
+CONTEXT_TOLERANCE = 0.05
 """Part by which the context of a run may differ from that of a question about decode alone."""
 
 
@@ -94,8 +94,8 @@ def measured_points(deployment: Deployment, phases: Iterable[str] = ONE_POOL + P
 def comparable_points(deployment: Deployment, lengths: Lengths | None = None) -> list[MeasuredPoint]:
     """Return the runs at the requested conditions, which can be drawn on the frontier.
 
-    The same lengths (of decode alone: the context, within :data:`NEAR_CONTEXT`), formats of experts and cache, drafts
-    and overlap, and the same engine where the question names one.
+    The same lengths (of decode alone: the context, within :data:`CONTEXT_TOLERANCE`), formats of experts and cache,
+    drafts and overlap, and the same engine where the question names one.
     """
     if deployment.workload.what_if or not deployment.workload.decodes:
         return []
@@ -107,7 +107,7 @@ def _comparable(row: Point, deployment: Deployment, lengths: Lengths | None) -> 
     work, engine = deployment.workload, require_engine(engine_version(deployment.engine)[0])
     context = row.context or row.isl + row.osl / 2
     same_lengths = (
-        math.isclose(context, work.context, rel_tol=NEAR_CONTEXT)
+        math.isclose(context, work.context, rel_tol=CONTEXT_TOLERANCE)
         if lengths is None
         else (row.isl, row.osl) == (lengths.mean_isl, lengths.mean_osl)
     )
@@ -130,8 +130,8 @@ def _comparable(row: Point, deployment: Deployment, lengths: Lengths | None) -> 
 @cache
 def predicted(run: MeasuredPoint, correction: Correction) -> float | None:
     """Return the predicted tok/s/GPU of a run at its own conditions; None if details are missing."""
-    (found,) = predict([run.row], correction)
-    return None if found.value is None else run.tok_s_per_gpu * found.value / run.row.measured
+    (prediction,) = predict([run.row], correction)
+    return None if prediction.value is None else run.tok_s_per_gpu * prediction.value / run.row.measured
 
 
 def published_runs(deployment: Deployment) -> list[MeasuredPoint]:
@@ -156,8 +156,8 @@ def _shipped() -> tuple[MeasuredPoint, ...]:
         for point in read_measurements(path):
             if point.phase in ONE_POOL + POOLS:
                 runs[point.id][point.quantity] = point
-    found = (_run(run) for run in runs.values() if RATE in run)
-    return tuple(point for point in found if point is not None)
+    points = (_run(run) for run in runs.values() if RATE in run)
+    return tuple(point for point in points if point is not None)
 
 
 def _run(run: dict[str, Point]) -> MeasuredPoint | None:

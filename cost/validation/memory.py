@@ -13,7 +13,7 @@ from cost.dtypes import cache_bytes_per_element, format_called
 from cost.inputs.workload import StepShape, Workload
 from cost.memory.engines import (
     GIB,
-    LEAST_GIB,
+    MIN_ROOM_GIB,
     EngineMemory,
     Taken,
     engine_memory,
@@ -46,12 +46,12 @@ COLUMNS = (
 """Every column; all but ``engine`` may be left out."""
 QUANTITIES = ("weights_gib", "kv_mem_gib", "kv_tokens")
 _FP4 = ("nvfp4", "mxfp4")
-_TOKENS = 2.0**20
+_CONTEXT_TOKENS = 2.0**20
 _VOCABS = 150_000, 128_000, 250_000
 """Of a model that is not known: usual, least and most."""
-_FREE = 0.986
+_FREE_SHARE = 0.986
 """Part of the total that is free before loading where a log prints that alone: .965 to .995 in eight logs."""
-_SOLD = 0.98
+_REPORTED_SHARE = 0.98
 """Part of the GB that a card is called by which CUDA sees in GiB: 21.48 of 22, 23.58 of 24, 79.18 of 80."""
 _CARD = re.compile(r"(\d+) gb card", re.IGNORECASE)
 
@@ -102,7 +102,7 @@ def memory_validation(path: Path) -> Validation:
     points, predictions = [], []
     for number, row in enumerate(table.rows(("engine",)), start=1):
         log = _log(row)
-        found = _predicted(log)
+        predicted = _predicted(log)
         for quantity in QUANTITIES:
             measured = _measured(row, quantity)
             if measured > 0:
@@ -120,7 +120,7 @@ def memory_validation(path: Path) -> Validation:
                         engine_version=log.version,
                     )
                 )
-                predictions.append(found[quantity])
+                predictions.append(predicted[quantity])
     return Validation(path.name, points, predictions, corrected=True)
 
 
@@ -177,50 +177,54 @@ def _predictions(log: StartLog) -> dict[str, Prediction]:
         if not log.held_gib:
             raise
         model, unknown = None, error.problem
-    workload = Workload(context=round(_TOKENS), kv_dtype=_cache_dtype(log), draft_tokens=int(log.drafts))
-    found = dict.fromkeys(QUANTITIES, Prediction(None, unknown))
+    workload = Workload(
+        context=round(_CONTEXT_TOKENS), kv_dtype=_cache_dtype(log), draft_tokens=int(log.drafts)
+    )
+    predictions = dict.fromkeys(QUANTITIES, Prediction(None, unknown))
     weights, off = log.held_gib, 0.0
     if model is not None:
         weights = _weights_gib(log, model, workload)
         off = weights * weights_off(model)
-        found["weights_gib"] = Prediction(weights, "", weights - off, weights + off)
+        predictions["weights_gib"] = Prediction(weights, "", weights - off, weights + off)
     form, total = engine_memory(log.engine, log.version, log.month), _total_gib(log)
     if form is None:
-        return found | _unknown(f"what {log.engine} {log.version} keeps".strip())
+        return predictions | _unknown(f"what {log.engine} {log.version} keeps".strip())
     if not total:
-        return found | _unknown(f"the memory of {log.gpu or 'the GPU'}")
+        return predictions | _unknown(f"the memory of {log.gpu or 'the GPU'}")
     if log.shared and form.base == "after loading":
-        return found | _unknown("what the host keeps of memory that it shares with the GPU")
-    taken = _taken_gib(log, model, form, total)
-    room = _room_gib(log, form, total, weights, taken.gib)
-    low, high = taken.spread(off)
-    reasons = ["may not start: too little room is left."] if room < LEAST_GIB else []
+        return predictions | _unknown("what the host keeps of memory that it shares with the GPU")
+    overhead = _taken_gib(log, model, form, total)
+    room = _room_gib(log, form, total, weights, overhead.gib)
+    low, high = overhead.spread(off)
+    reasons = ["may not start: too little room is left."] if room < MIN_ROOM_GIB else []
     if model is None:
         reasons.append("weights as the log has them: its model is not in the catalog.")
     reason = " ".join(reasons)
     pool = Prediction(max(0.0, room), reason, max(0.0, room - low), max(0.0, room + high))
-    found["kv_mem_gib"] = pool
+    predictions["kv_mem_gib"] = pool
     if model is None:
-        return found
-    each = _token_bytes(log, model, workload)
-    if each is None:
+        return predictions
+    token_bytes = _token_bytes(log, model, workload)
+    if token_bytes is None:
         why = "layers with a window or a state: tokens depend on the engine's blocks; compare the room."
-        return found | {"kv_tokens": Prediction(None, why)}
-    figures = (figure * GIB / each for figure in (pool.value, pool.low, pool.high) if figure is not None)
+        return predictions | {"kv_tokens": Prediction(None, why)}
+    figures = (
+        figure * GIB / token_bytes for figure in (pool.value, pool.low, pool.high) if figure is not None
+    )
     value, low, high = figures
-    return found | {"kv_tokens": Prediction(value, reason, low, high)}
+    return predictions | {"kv_tokens": Prediction(value, reason, low, high)}
 
 
-def _unknown(what: str) -> dict[str, Prediction]:
+def _unknown(subject: str) -> dict[str, Prediction]:
     """Say of room and tokens that they cannot be predicted."""
-    return dict.fromkeys(QUANTITIES[1:], Prediction(None, f"{what} is not known."))
+    return dict.fromkeys(QUANTITIES[1:], Prediction(None, f"{subject} is not known."))
 
 
-def _room_gib(log: StartLog, form: EngineMemory, total: float, weights: float, taken: float) -> float:
+def _room_gib(log: StartLog, form: EngineMemory, total: float, weights: float, overhead: float) -> float:
     part = log.utilisation or form.usual_utilisation(
         total, tp=log.tp, stages=log.pp, ranks=log.dp, drafts=log.drafts, chunk=log.tokens
     )
-    return form.room_gib(total, weights, taken, part)
+    return form.room_gib(total, weights, overhead, part)
 
 
 def _model(log: StartLog) -> Model:
@@ -237,8 +241,8 @@ def _model(log: StartLog) -> Model:
         name, weights = checkpoint_called(log.model)
         weights = _formats(log.weights) or weights
         model = resolve_model(name, weights=weights or None)
-        whole = model.moe is not None and weights in _FP4
-        return resolve_model(name, weights=f"{weights},attention=bf16") if whole else model
+        of_experts = model.moe is not None and weights in _FP4
+        return resolve_model(name, weights=f"{weights},attention=bf16") if of_experts else model
 
 
 def _formats(text: str) -> str:
@@ -269,11 +273,11 @@ def _total_gib(log: StartLog) -> float:
     if log.free_gib and form is not None and form.base == "before loading":
         return log.free_gib + form.outside.value
     if log.total_gib or log.free_gib:
-        return log.total_gib or log.free_gib / _FREE
+        return log.total_gib or log.free_gib / _FREE_SHARE
     chip = find_gpu(log.gpu) if log.gpu else None
     if chip is None:
         called = _CARD.fullmatch(log.gpu)
-        return float(called[1]) * _SOLD if called else 0.0
+        return float(called[1]) * _REPORTED_SHARE if called else 0.0
     total = load_gpu(chip).hbm_bytes / GIB
     return total if _rocm(log) else seen_gib(total)
 
@@ -303,7 +307,7 @@ def _taken_gib(log: StartLog, model: Model | None, form: EngineMemory, total: fl
     chip, shape = _chip(log), _shape(log)
     tokens = log.tokens or (form.whole_prompts and log.longest) or usual_step(total, chip)[1]
     forward = 0.0 if model is None else forward_gib(model, tokens, tp=shape.tp, moe_tp=shape.moe_tp)
-    found = [
+    bounds = [
         form.taken_gib(
             vocab=vocab,
             sequences=log.sequences or min(form.sequences, usual_step(total, chip)[0]),
@@ -315,16 +319,19 @@ def _taken_gib(log: StartLog, model: Model | None, form: EngineMemory, total: fl
         )
         for vocab in ((model.vocab,) * 3 if model else _VOCABS)
     ]
-    return found[0]._replace(low=found[1].low, high=found[2].high)
+    return bounds[0]._replace(low=bounds[1].low, high=bounds[2].high)
 
 
 def _token_bytes(log: StartLog, model: Model, workload: Workload) -> float | None:
     """Return the cache bytes that a GPU holds for each token of one engine; None where they differ by token."""
     element = cache_bytes_per_element(workload.kv_dtype)
     for layer in model.kinds:
-        once, twice = (float(layer.attention.cache_bytes(many, element)) for many in (_TOKENS, 2 * _TOKENS))
+        once, twice = (
+            float(layer.attention.cache_bytes(tokens, element))
+            for tokens in (_CONTEXT_TOKENS, 2 * _CONTEXT_TOKENS)
+        )
         if abs(twice - 2 * once) > once * 1e-9:
             return None
     shape = _shape(log).under(workload, 1.0)
-    _, cache, _ = shard_bytes(model, workload, model.whole, shape, each=0.0)
-    return float(cache) / log.tp / _TOKENS / log.pp / log.dcp
+    _, cache, _ = shard_bytes(model, workload, model.whole, shape, slots=0.0)
+    return float(cache) / log.tp / _CONTEXT_TOKENS / log.pp / log.dcp

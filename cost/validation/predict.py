@@ -83,14 +83,14 @@ def predict(points: Sequence[Point], correction: Correction | None = None) -> li
         What measured runs took over the physics (:mod:`cost.calibration.correction`); None: the physics alone.
     """
     stated, chosen = list(points), [""] * len(points)
-    found = [Prediction(None, _unpredictable(point)) for point in points]
-    left = [i for i, point in enumerate(points) if point.is_open and not found[i].reason]
-    for i, choice in zip(left, choices([points[i] for i in left]), strict=True):
+    predictions = [Prediction(None, _unpredictable(point)) for point in points]
+    open_rows = [i for i, point in enumerate(points) if point.is_open and not predictions[i].reason]
+    for i, choice in zip(open_rows, choices([points[i] for i in open_rows]), strict=True):
         if choice.point is None:
-            found[i] = Prediction(None, choice.text)
+            predictions[i] = Prediction(None, choice.text)
         else:
             stated[i], chosen[i] = choice.point, choice.text
-    able = [i for i, prediction in enumerate(found) if not prediction.reason]
+    able = [i for i, prediction in enumerate(predictions) if not prediction.reason]
     kernels = [i for i in able if points[i].phase == ALLTOALL]
     served = [i for i in able if points[i].phase != ALLTOALL]
     predicted = [
@@ -98,8 +98,8 @@ def predict(points: Sequence[Point], correction: Correction | None = None) -> li
         *predict_serving([stated[i] for i in served], correction=correction, with_bands=True),
     ]
     for i, prediction in zip((*kernels, *served), predicted, strict=True):
-        found[i] = replace(_positive(prediction), chosen=chosen[i])
-    return found
+        predictions[i] = replace(_positive(prediction), chosen=chosen[i])
+    return predictions
 
 
 def _positive(prediction: Prediction) -> Prediction:
@@ -138,11 +138,11 @@ def _unpredictable(point: Point) -> str:
 
 
 @cache
-def _unknown(what: str, name: str) -> str:
+def _unknown(kind: str, name: str) -> str:
     """Return why nothing goes by the ``name`` of a ``cluster``, ``model`` or format; empty where something does."""
-    names, suffixes, read = _KNOWN[what]
+    names, suffixes, read = _CATALOG_LISTS[kind]
     if names and name not in names() and not name.lower().endswith(suffixes):
-        return f"{what} {name!r} is not in the catalog; {nearest(name, names())}"
+        return f"{kind} {name!r} is not in the catalog; {nearest(name, names())}"
     try:
         read(name)
     except InputError as error:
@@ -151,7 +151,7 @@ def _unknown(what: str, name: str) -> str:
 
 
 _Known = tuple[Callable[[], Collection[str]] | None, tuple[str, ...], Callable[[str], object]]
-_KNOWN: Mapping[str, _Known] = {
+_CATALOG_LISTS: Mapping[str, _Known] = {
     "cluster": (cluster_names, (".yaml", ".yml"), resolve_cluster),
     "model": (model_names, (".json",), resolve_model),
     "format": (None, (), dtype),
@@ -185,7 +185,7 @@ class Case:
 
 def predict_alltoall(points: Sequence[Point]) -> list[Prediction]:
     """Return the predicted microseconds of each point, or why there are none, in the order of ``points``."""
-    found = []
+    predictions = []
     for point in points:
         try:
             case = alltoall_case(point)
@@ -198,10 +198,10 @@ def predict_alltoall(points: Sequence[Point]) -> list[Prediction]:
                 ep=case.ep,
                 scaled=case.scaled,
             )
-            found.append(Prediction(float(seconds) * 1e6, case.reason))
+            predictions.append(Prediction(float(seconds) * 1e6, case.reason))
         except InputError as error:
-            found.append(Prediction(None, str(error)))
-    return found
+            predictions.append(Prediction(None, str(error)))
+    return predictions
 
 
 def alltoall_case(point: Point) -> Case:
@@ -212,38 +212,38 @@ def alltoall_case(point: Point) -> Case:
     InputError
         If the point is no dispatch or combine, or names a kernel, cluster or format that is not known.
     """
-    what = point.alltoall
-    if what is None or point.quantity not in LEGS:
+    exchange = point.alltoall
+    if exchange is None or point.quantity not in LEGS:
         raise InputError(f"{point.id}: {point.quantity} is not the time of a dispatch or a combine.")
-    if what.tokens <= 0 or what.hidden <= 0:
+    if exchange.tokens <= 0 or exchange.hidden <= 0:
         raise InputError(
-            f"{point.id}: tokens per GPU and hidden size are needed; found {what.tokens:g}, {what.hidden}."
+            f"{point.id}: tokens per GPU and hidden size are needed; found {exchange.tokens:g}, {exchange.hidden}."
         )
-    first, out = _fabrics(point.cluster)
-    up, out = first.fabric.name, point.out_bytes_per_s or out
-    ep, domain = point.pool.ep, point.gpus_per_domain or first.gpus
+    domain_spec, out = _fabrics(point.cluster)
+    up, out = domain_spec.fabric.name, point.out_bytes_per_s or out
+    ep, domain = point.pool.ep, point.gpus_per_domain or domain_spec.gpus
     crosses = ep > domain
-    if what.kernel:
-        use = find_kernel(what.kernel, tokens=what.tokens, up_fabric=up, crosses=crosses)
+    if exchange.kernel:
+        use = find_kernel(exchange.kernel, tokens=exchange.tokens, up_fabric=up, crosses=crosses)
     else:
-        phase = "prefill" if what.tokens > LARGEST_DECODE_TOKENS else "decode"
+        phase = "prefill" if exchange.tokens > LARGEST_DECODE_TOKENS else "decode"
         use = KernelUse(default_kernel(phase, up_fabric=up, crosses=crosses))
-    routing = Routing(what.experts, what.top_k, what.groups, what.topk_groups, use.spread)
+    routing = Routing(exchange.experts, exchange.top_k, exchange.groups, exchange.topk_groups, use.spread)
     if crosses and out <= 0:
         raise InputError(
             f"{point.id}: EP {ep} spans domains of {domain}, and {point.cluster} has no scale-out rate."
         )
     leg = LEGS[point.quantity]
-    fmt = what.dispatch_dtype if leg == "dispatch" else what.combine_dtype
+    fmt = exchange.dispatch_dtype if leg == "dispatch" else exchange.combine_dtype
     return Case(
         use,
         leg,
-        alltoall_volumes(use.kernel.family, routing, tokens=what.tokens, ep=ep, domain_gpus=domain),
-        wire_bytes(what.hidden, fmt or "bf16"),
+        alltoall_volumes(use.kernel.family, routing, tokens=exchange.tokens, ep=ep, domain_gpus=domain),
+        wire_bytes(exchange.hidden, fmt or "bf16"),
         point.up_bytes_per_s or _up_bytes_per_s(point.cluster, min(ep, domain)),
         out,
         ep,
-        wire_bytes(what.hidden, fmt or "bf16") < wire_bytes(what.hidden, "bf16"),
+        wire_bytes(exchange.hidden, fmt or "bf16") < wire_bytes(exchange.hidden, "bf16"),
         "; ".join(filter(None, (use.note, use.kernel.stand_in(up)))),
     )
 
@@ -274,7 +274,7 @@ def _up_bytes_per_s(name: str, gpus: int) -> float:
 
 NOT_SIMULATED = "first tokens are simulated where the row states its layout and its requests"
 _LATENT = ("mla", "dsa")
-_FP4_BESIDES = {"attention": "fp8", "dense": "nvfp4", "shared": "nvfp4"}
+_FP4_MIX = {"attention": "fp8", "dense": "nvfp4", "shared": "nvfp4"}
 """What NVFP4 checkpoints keep besides experts: NVIDIA's of MLA models mix FP4 and BF16 in attention, about 8 bits;
 those of other MoE models leave everything but experts in BF16."""
 UNSTATED_WORKERS = 1e6
@@ -399,10 +399,10 @@ def _model(name: str, weights: str, experts: str) -> Model:
     precision = dict(model.precision)
     latent = model.kinds[0].attention.kind in _LATENT
     for part in ("attention", "dense", "shared", "experts"):
-        wanted = (experts or weights) if part == "experts" else weights
-        if wanted and model.moe and "fp4" in wanted and part != "experts":
-            wanted = _FP4_BESIDES[part] if latent else "bf16"
-        precision[part] = wanted or precision[part]
+        form = (experts or weights) if part == "experts" else weights
+        if form and model.moe and "fp4" in form and part != "experts":
+            form = _FP4_MIX[part] if latent else "bf16"
+        precision[part] = form or precision[part]
     return replace(model, precision=precision)
 
 
@@ -424,8 +424,8 @@ def _group(key: _Key, index: NDArray[np.int64], points: Sequence[Point], domain:
     def shape(pools: Sequence[Pool]) -> StepShape:
         names = ("tp", "attention_dp", "ep", "moe_tp", "slots", "stages")
         widths = np.array([[getattr(pool, name) for pool in pools] for name in names], dtype=np.float64)
-        each = np.full(len(pools), float(key.gpus_per_domain or domain.gpus))
-        return StepShape(**dict(zip(names, widths, strict=True)), domain_gpus=each)
+        domain_gpus = np.full(len(pools), float(key.gpus_per_domain or domain.gpus))
+        return StepShape(**dict(zip(names, widths, strict=True)), domain_gpus=domain_gpus)
 
     imbalance = column(lambda p: p.imbalance)
     phase = "prefill" if key.phase == "prefill" else "decode"
@@ -510,15 +510,15 @@ def stepping(group: Group, machine: Machine) -> Callable[[StepShape], StepCost]:
     """Return what gives the cost of a step on a machine, in two halves where the group overlaps."""
 
     def cost(shape: StepShape) -> StepCost:
-        found = even_step(group.model, shape, machine, overlap=group.overlap)
+        cost_s = even_step(group.model, shape, machine, overlap=group.overlap)
         if np.all(np.asarray(shape.stages) == 1):
-            return found
+            return cost_s
         ends = even_step(group.model, shape, machine, StageShard((), last=1.0), overlap=group.overlap)
-        one_pass_s, hops_s = found.total_s, even_hops_s(group.model, shape, machine)
+        one_pass_s, hops_s = cost_s.total_s, even_hops_s(group.model, shape, machine)
         slowest_s = even_stage_s(one_pass_s, ends.total_s, len(group.model.layers), shape.stages)
-        found.add(HOPS.name, FIXED, hops_s)
-        found.add(BUBBLE.name, IMBALANCE, bubble_seconds(shape.stages, slowest_s, one_pass_s, hops_s))
-        return found
+        cost_s.add(HOPS.name, FIXED, hops_s)
+        cost_s.add(BUBBLE.name, IMBALANCE, bubble_seconds(shape.stages, slowest_s, one_pass_s, hops_s))
+        return cost_s
 
     return cost
 
@@ -530,7 +530,7 @@ def room_of(group: Group, shape: StepShape) -> Quantity:
     ranks = np.stack(np.broadcast_arrays(shape.tp, shape.moe_tp, shape.attention_dp, shape.stages))
     kinds, of = np.unique(ranks.reshape(4, -1).astype(np.int64), axis=1, return_inverse=True)
     budgets = [budget_of(group.gpu, group.model, group.engine, Ranks(*row)) for row in kinds.T.tolist()]
-    usable, part = np.array([(one.usable, one.part) for one in budgets]).T[:, of.reshape(-1)]
+    usable, part = np.array([(budget.usable, budget.part) for budget in budgets]).T[:, of.reshape(-1)]
     return batch_room(memory, usable.reshape(ranks.shape[1:]), part.reshape(ranks.shape[1:]))
 
 
@@ -542,9 +542,9 @@ def stepper(group: Group, machine: Machine) -> Stepper:
 
 def with_accepted(group: Group, efficiency: Efficiency) -> Group:
     """Return the group with the calibrated tokens a step where a row gives its drafts alone."""
-    drafts, given = np.asarray(group.requests.draft_tokens), np.asarray(group.requests.accept_length)
+    drafts, stated = np.asarray(group.requests.draft_tokens), np.asarray(group.requests.accept_length)
     lengths = np.array([1.0, *(efficiency[f"accept.{k}"] for k in (1, 2, 3))])
-    accepted = np.where(given > 0, given, lengths[np.minimum(drafts, 3).astype(int)])
+    accepted = np.where(stated > 0, stated, lengths[np.minimum(drafts, 3).astype(int)])
     accepted = np.where(group.recorded, accepted, efficiency["accept.unrecorded"])
     return replace(group, requests=replace(group.requests, accept_length=accepted))
 
@@ -573,10 +573,10 @@ def group_times(
     requests, workers = group.requests, group.workers
     held = replace(pool, context=scheduler_of(group.engine).held(requests.isl, requests.osl))
     fitting = most_that_fit(room_of(group, held), group.pool.tp)
-    most = np.where(fitting > 0, fitting, np.inf)  # it ran: where nothing fits the room is not known
+    max_batch = np.where(fitting > 0, fitting, np.inf)  # it ran: where nothing fits the room is not known
     if group.phase == "aggregated":
         served = aggregated(
-            step, pool, requests, workers=workers, most=most, rounds=BENCHMARK_ROUNDS, factor=factor
+            step, pool, requests, workers=workers, max_batch=max_batch, rounds=BENCHMARK_ROUNDS, factor=factor
         )
     else:
         served = disaggregated(
@@ -587,7 +587,7 @@ def group_times(
             requests,
             workers=workers,
             prefill_workers=group.prefill_workers,
-            most=most,
+            max_batch=max_batch,
             fixed_s=first_token_calibration().seconds(group.engine, group.phase),
             rounds=BENCHMARK_ROUNDS,
             factor=factor,
@@ -713,7 +713,7 @@ def predict_serving(
         Whether each has the interval that holds four of five runs like it, which takes a while.
     """
     groups, refused = group_points(points)
-    found = [refused.get(i, Prediction(None)) for i in range(len(points))]
+    predictions = [refused.get(i, Prediction(None)) for i in range(len(points))]
     for group in groups:
         efficiency = reach(group.gpu, group.engine)
         times = group_times(group, efficiency)
@@ -732,8 +732,8 @@ def predict_serving(
             )
             known = np.isfinite(band) and points[i].quantity in OF_STEPS
             ends = (value / band, value * band) if known else (None, None)
-            found[i] = Prediction(value, "", *ends) if np.isfinite(value) else Prediction(None, why)
-    return found
+            predictions[i] = Prediction(value, "", *ends) if np.isfinite(value) else Prediction(None, why)
+    return predictions
 
 
 def quantity_of(point: Point, group: Group, times: Times, position: int) -> float:
@@ -746,13 +746,18 @@ def quantity_of(point: Point, group: Group, times: Times, position: int) -> floa
     seconds = {"tpot_ms": times.tpot_s, "ttft_ms": alone, "step_ms": times.step_s}
     if point.quantity in seconds:
         return at(seconds[point.quantity]) * 1e3
-    output, given = at(times.tokens_per_s), at(times.input_per_s)
+    output, input_rate = at(times.tokens_per_s), at(times.input_per_s)
     if point.phase == "decode":
         rate = output
     elif point.phase == "prefill":
-        rate = given
+        rate = input_rate
     else:
-        of_kind = {"output": output, "input": given, "input_cached": given, "total": output + given}
+        of_kind = {
+            "output": output,
+            "input": input_rate,
+            "input_cached": input_rate,
+            "total": output + input_rate,
+        }
         rate = of_kind[point.token_kind]
     if point.token_kind == "input_cached":  # noqa: S105 - tokens of text
         rate /= 1 - point.cache_hit
@@ -764,8 +769,8 @@ def quantity_of(point: Point, group: Group, times: Times, position: int) -> floa
 # per token. The measured figure plays no part, and no learned correction does. A prefill pool is chosen first, for
 # the most prompt tokens per second and GPU; where its GPUs are not stated it gets as many workers as decoding needs.
 
-_OF_THE_FIGURE = ("id", "source", "quantity", "measured", "token_kind", "pair", "notes")
-_EVERY_COUNT = 8
+_FIGURE_FIELDS = ("id", "source", "quantity", "measured", "token_kind", "pair", "notes")
+_MAX_EVERY_COUNT = 8
 
 
 @dataclass(frozen=True)
@@ -782,21 +787,21 @@ def choices(points: Sequence[Point]) -> list[Choice]:
     Figures of one run (rows that differ only in what was measured) get the same choice.
     """
     known: dict[Point, Choice] = {}
-    found = []
+    chosen = []
     for point in points:
         run = _rate_of(replace(point, id="", source="", measured=1.0, pair="", notes=""))
         if run not in known:
             known[run] = _choose(run)
         choice = known[run]
         if choice.point is not None:
-            own = {name: getattr(point, name) for name in _OF_THE_FIGURE}
-            choice = replace(choice, point=replace(choice.point, **own))
-        found.append(choice)
-    return found
+            figure = {name: getattr(point, name) for name in _FIGURE_FIELDS}
+            choice = replace(choice, point=replace(choice.point, **figure))
+        chosen.append(choice)
+    return chosen
 
 
-def legal_pools(point: Point, given: Pool, gpus: int, workers: Sequence[int] = ()) -> list[Pool]:
-    """Return the pools of one stage for the point's model and cluster, with the widths of ``given`` that are not 0.
+def legal_pools(point: Point, template: Pool, gpus: int, workers: Sequence[int] = ()) -> list[Pool]:
+    """Return the pools of one stage for the point's model and cluster, with widths of ``template`` that are not 0.
 
     Parameters
     ----------
@@ -807,19 +812,21 @@ def legal_pools(point: Point, given: Pool, gpus: int, workers: Sequence[int] = (
     """
     model = _model(point.model, point.weights, point.experts_dtype)
     domain = domain_of(point)
-    kept = {name: width for name in ("tp", "attention_dp", "ep", "moe_tp") if (width := getattr(given, name))}
-    found = []
+    fixed = {
+        name: width for name in ("tp", "attention_dp", "ep", "moe_tp") if (width := getattr(template, name))
+    }
+    pools = []
     for width in (part for part in range(1, gpus + 1) if gpus % part == 0):
         if width > domain and width % domain:
             continue
         widths, parts = group_widths(model, width, {min(width, domain)}, cut_experts=True)
-        counts = [given.workers] if given.workers else list(workers) or [gpus // width]
+        counts = [template.workers] if template.workers else list(workers) or [gpus // width]
         for tp in widths:
             for part in parts if model.moe is not None else [width]:
-                pool = Pool(tp, width // tp, width // part, part, slots=given.slots)
-                if all(getattr(pool, name) == value for name, value in kept.items()):
-                    found += [replace(pool, workers=count) for count in counts if count <= gpus // width]
-    return found
+                pool = Pool(tp, width // tp, width // part, part, slots=template.slots)
+                if all(getattr(pool, name) == value for name, value in fixed.items()):
+                    pools += [replace(pool, workers=count) for count in counts if count <= gpus // width]
+    return pools
 
 
 def domain_of(point: Point) -> int:
@@ -828,7 +835,7 @@ def domain_of(point: Point) -> int:
 
 
 def _choose(point: Point) -> Choice:
-    prefill, given = point.prefill_pool, point
+    prefill, question = point.prefill_pool, point
     if prefill is not None and prefill.best:
         chosen = _best_prefill(point, prefill)
         if chosen is None:
@@ -841,17 +848,17 @@ def _choose(point: Point) -> Choice:
         rows = _fitting(rows)
         if not rows:
             return Choice(None, "no layout with the widths given fits model and batch in memory")
-    kept = True
+    keeps = True
     if point.batch == math.inf or point.tpot_limit_ms:
-        rows, kept = _within_limit(rows)
+        rows, keeps = _within_limit(rows)
     if prefill is not None and prefill.best and point.prefill_pool and not point.prefill_pool.workers:
         rows = _with_prefill_workers(rows)
     rates = values_of([_rate_of(row) for row in rows])
     if not rows or not np.isfinite(rates).any():
         return Choice(None, "no configuration that the model may choose can serve the row")
     best = rows[int(np.nanargmax(rates))]
-    text = _description(given, best)
-    if not kept:
+    text = _description(question, best)
+    if not keeps:
         text += f"; no configuration meets {point.tpot_limit_ms:.4g} ms per token, this is the closest"
     return Choice(best, text)
 
@@ -864,8 +871,11 @@ def _rate_of(point: Point) -> Point:
 
 def values_of(rows: Sequence[Point], correction: Correction | None = None) -> Array:
     """Predictions, NaN where there is none."""
-    found = predict_serving(rows, correction=correction)
-    return np.array([math.nan if one.value is None else one.value for one in found], dtype=np.float64)
+    predictions = predict_serving(rows, correction=correction)
+    return np.array(
+        [math.nan if prediction.value is None else prediction.value for prediction in predictions],
+        dtype=np.float64,
+    )
 
 
 def _tpots(rows: Sequence[Point]) -> Array:
@@ -874,44 +884,44 @@ def _tpots(rows: Sequence[Point]) -> Array:
 
 def largest_batches(rows: Sequence[Point]) -> Array:
     """Sequences per GPU that fit each row, whole ones of an attention group; 0 where none does."""
-    most = np.zeros(len(rows))
+    largest = np.zeros(len(rows))
     groups, _ = group_points([replace(row, batch=1.0) if row.batch == math.inf else row for row in rows])
     for group in groups:
         room = np.asarray(room_of(group, replace(group.pool, prompt_length=group.requests.isl)))
-        most[group.index] = most_that_fit(room, group.pool.tp)
-    return most
+        largest[group.index] = most_that_fit(room, group.pool.tp)
+    return largest
 
 
 def _fitting(rows: Sequence[Point]) -> list[Point]:
     """The rows whose layout the memory holds, with their batch where decoding alone states one."""
-    found = []
-    for row, most in zip(rows, largest_batches(rows).tolist(), strict=True):
+    fitting = []
+    for row, largest in zip(rows, largest_batches(rows).tolist(), strict=True):
         stated = row.phase == "decode" and row.batch != math.inf
-        if most > 0 and (not stated or (row.batch or row.concurrency / row.pool.gpus) <= most):
-            found.append(row)
-    return found
+        if largest > 0 and (not stated or (row.batch or row.concurrency / row.pool.gpus) <= largest):
+            fitting.append(row)
+    return fitting
 
 
-def _best_prefill(point: Point, given: Pool) -> Pool | None:
+def _best_prefill(point: Point, widths: Pool) -> Pool | None:
     """The prefill pool with most prompt tokens per second and GPU; 0 workers where its GPUs are not known."""
     known = point.prefill_gpus
     if not known and point.gpus and not point.pool.best:
         known = point.gpus - point.pool.gpus
     if known < 0:
         return None
-    pools = legal_pools(point, given, known or len(_cluster(point.cluster).gpus))
+    pools = legal_pools(point, widths, known or len(_cluster(point.cluster).gpus))
     rows = _fitting([prefill_alone(point, pool, gpus=0) for pool in pools])
     rates = values_of(rows)
     if not np.isfinite(rates).any():
         return None
     best = rows[int(np.nanargmax(rates))].pool
-    return best if known or given.workers else replace(best, workers=0)
+    return best if known or widths.workers else replace(best, workers=0)
 
 
 def prefill_alone(point: Point, pool: Pool, gpus: int) -> Point:
     """The row's prompts on ``pool`` alone, its figure divided by ``gpus`` (0: those of the pool)."""
-    own = replace(point, kernel="", imbalance=0.0, batch=0.0, token_kind="input")  # noqa: S106 - tokens of text
-    return replace(own, phase="prefill", pool=pool, prefill_pool=None, gpus=gpus)
+    prompts = replace(point, kernel="", imbalance=0.0, batch=0.0, token_kind="input")  # noqa: S106 - tokens of text
+    return replace(prompts, phase="prefill", pool=pool, prefill_pool=None, gpus=gpus)
 
 
 def _decode_pools(point: Point) -> list[Pool]:
@@ -924,17 +934,17 @@ def _decode_pools(point: Point) -> list[Pool]:
         gpus -= prefill.gpus if point.gpus else 0
     elif prefill is not None:
         counted = False  # what both pools share out
-    one = point.batch > 0 or point.phase == "prefill"
-    workers = [] if counted else [1] if one else _counts(gpus)
+    single = point.batch > 0 or point.phase == "prefill"
+    workers = [] if counted else [1] if single else _counts(gpus)
     return legal_pools(point, point.pool, gpus, workers)
 
 
-def _counts(most: int) -> list[int]:
-    """Every count up to 8, then doubled up to ``most``."""
-    few = list(range(1, min(most, _EVERY_COUNT) + 1))
-    while few and few[-1] * 2 <= most:
-        few.append(few[-1] * 2)
-    return few
+def _counts(limit: int) -> list[int]:
+    """Every count up to 8, then doubled up to ``limit``."""
+    counts = list(range(1, min(limit, _MAX_EVERY_COUNT) + 1))
+    while counts and counts[-1] * 2 <= limit:
+        counts.append(counts[-1] * 2)
+    return counts
 
 
 def _within_limit(rows: list[Point]) -> tuple[list[Point], bool]:
@@ -943,12 +953,12 @@ def _within_limit(rows: list[Point]) -> tuple[list[Point], bool]:
     Then the row that comes nearest to the limit is the only one.
     """
     limit, largest = rows[0].tpot_limit_ms, rows[0].batch == math.inf
-    most = largest_batches(rows).tolist()
+    max_batches = largest_batches(rows).tolist()
     if not limit:
-        return [at_batch(row, batch) for row, batch in zip(rows, most, strict=True)], True
+        return [at_batch(row, batch) for row, batch in zip(rows, max_batches, strict=True)], True
     grids = [
         [at_batch(row, batch) for batch in _batches(top, row.pool.tp).tolist()] if largest else [row]
-        for row, top in zip(rows, most, strict=True)
+        for row, top in zip(rows, max_batches, strict=True)
     ]
     low, high = np.full(len(rows), -1), np.array([len(grid) for grid in grids])
     while np.any(high - low > 1):  # entry `low` of a grid keeps the limit, entry `high` does not
@@ -958,16 +968,16 @@ def _within_limit(rows: list[Point]) -> tuple[list[Point], bool]:
         )
         keeps, open_ = tpots <= limit, high - low > 1
         low, high = np.where(open_ & keeps, middle, low), np.where(open_ & ~keeps, middle, high)
-    kept = [grid[at] for grid, at in zip(grids, low.tolist(), strict=True) if at >= 0]
-    if kept:
-        return kept, True
+    within = [grid[at] for grid, at in zip(grids, low.tolist(), strict=True) if at >= 0]
+    if within:
+        return within, True
     least = [grid[0] for grid in grids]
     return [least[int(np.nanargmin(_tpots(least)))]], False
 
 
-def _batches(most: float, tp: int) -> Array:
-    """Sequences per GPU up to ``most``, dense where they are few: whole ones of an attention group of ``tp`` GPUs."""
-    return np.unique(np.append(batch_grid(most * tp) / tp, most))
+def _batches(limit: float, tp: int) -> Array:
+    """Sequences per GPU up to ``limit``, dense where few: whole ones of an attention group of ``tp`` GPUs."""
+    return np.unique(np.append(batch_grid(limit * tp) / tp, limit))
 
 
 def at_batch(row: Point, batch: float) -> Point:
@@ -982,16 +992,16 @@ def _with_prefill_workers(rows: Sequence[Point]) -> list[Point]:
     if not rows or rows[0].prefill_pool is None:
         return []
     pool = rows[0].prefill_pool
-    (each,) = values_of([prefill_alone(rows[0], replace(pool, workers=1), gpus=1)])
-    wanted = values_of([replace(row, gpus=1, token_kind="input") for row in rows])  # noqa: S106 - tokens of text
-    found = []
-    for row, rate in zip(rows, wanted.tolist(), strict=True):
-        workers = max(1, math.ceil(rate / each)) if math.isfinite(rate / each) else 0
+    (prompt_rate,) = values_of([prefill_alone(rows[0], replace(pool, workers=1), gpus=1)])
+    need = values_of([replace(row, gpus=1, token_kind="input") for row in rows])  # noqa: S106 - tokens of text
+    sized = []
+    for row, rate in zip(rows, need.tolist(), strict=True):
+        workers = max(1, math.ceil(rate / prompt_rate)) if math.isfinite(rate / prompt_rate) else 0
         if row.gpus:
             workers = min(workers, (row.gpus - row.pool.gpus) // pool.gpus_per_worker)
         if workers > 0:
-            found.append(replace(row, prefill_pool=replace(pool, workers=workers)))
-    return found
+            sized.append(replace(row, prefill_pool=replace(pool, workers=workers)))
+    return sized
 
 
 def _description(row: Point, best: Point) -> str:

@@ -9,7 +9,7 @@ from datetime import date
 from functools import cache
 from pathlib import Path
 
-from cost.calibration.serving import MOST_DRAFTS
+from cost.calibration.serving import MAX_DRAFTS
 from cost.dtypes import DTYPES, format_called
 from cost.resolve import checkpoint_called, resolve_model
 from topology.base.errors import InputError
@@ -459,11 +459,11 @@ def _drafts(row: Row) -> tuple[int | None, float]:
     accepted = row.number("accept_length")
     if drafts == 0 and not accepted:
         return 0, 1.0
-    if not accepted and (drafts or 0) > MOST_DRAFTS:
+    if not accepted and (drafts or 0) > MAX_DRAFTS:
         row.fail("accept_length", f"it is blank; {drafts} draft tokens have no measured default.")
-    most = 1 + (MOST_DRAFTS if drafts is None else drafts)
-    if accepted and not 1 <= accepted <= most:
-        row.fail("accept_length", f"{accepted:g} must be from 1 to 1 + draft_tokens = {most}.")
+    limit = 1 + (MAX_DRAFTS if drafts is None else drafts)
+    if accepted and not 1 <= accepted <= limit:
+        row.fail("accept_length", f"{accepted:g} must be from 1 to 1 + draft_tokens = {limit}.")
     return drafts, accepted
 
 
@@ -488,8 +488,8 @@ def usual_drafts(point: Point) -> int:
     if point.prefill_pool is None:
         return 1
     requests = point.concurrency or point.batch * pool.gpus
-    each = requests / max(1, pool.workers * pool.attention_dp)
-    return 3 if each <= 25 else 2 if each <= 60 else 1
+    per_group = requests / max(1, pool.workers * pool.attention_dp)
+    return 3 if per_group <= 25 else 2 if per_group <= 60 else 1
 
 
 def _alltoall(row: Row, model: str) -> AllToAll:

@@ -59,8 +59,8 @@ def measured_runs(
                 slower = -log if point.quantity == "tok_s_per_gpu" else log
                 rows.append((able[i], settled.kind, settled.features[position], slower, point.engine_version))
     rows.sort(key=lambda row: row[0])
-    places, kinds, found, logs, versions = zip(*rows, strict=True) if rows else ((),) * 5
-    matrix = np.array(found).reshape(-1, len(FEATURES))
+    places, kinds, features, logs, versions = zip(*rows, strict=True) if rows else ((),) * 5
+    matrix = np.array(features).reshape(-1, len(FEATURES))
     runs = Runs(tuple(kinds), matrix, np.zeros(len(kinds)), versions=tuple(versions))
     return runs, np.array(logs, dtype=np.float64), list(places)
 

@@ -10,7 +10,7 @@ import numpy as np
 from cost.validation.predict import Prediction
 from cost.validation.read import Point
 
-_WITHIN = 0.20
+_CLOSE_ERROR = 0.20
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def errors_of(points: Sequence[Point], predictions: Sequence[Prediction]) -> dic
 def errors_of_rows(rows: Sequence[tuple[Point, Prediction]]) -> Errors:
     """Return the errors of rows, each a point and its prediction."""
     signed = np.array([error for row in rows if (error := signed_error(*row)) is not None])
-    held = [one for row in rows if (one := inside(*row)) is not None]
+    held = [held_flag for row in rows if (held_flag := inside(*row)) is not None]
     share = sum(held) / len(held) if held else None
     if not signed.size:
         return Errors(len(rows), 0, intervals=len(held), inside_interval=share)
@@ -82,7 +82,7 @@ def errors_of_rows(rows: Sequence[tuple[Point, Prediction]]) -> Errors:
         median_abs_error=float(np.median(size)),
         mean_abs_error=float(size.mean()),
         bias=float(np.median(signed)),
-        within_20_percent=float((size <= _WITHIN).mean()),
+        within_20_percent=float((size <= _CLOSE_ERROR).mean()),
         intervals=len(held),
         inside_interval=share,
     )

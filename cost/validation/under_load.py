@@ -41,16 +41,16 @@ from cost.validation.predict import (
 from cost.validation.read import Point
 
 Array = NDArray[np.float64]
-SHORTEST = 0.8
+MIN_LENGTH_SHARE = 0.8
 """Lengths in it are evenly from this part of the nominal ones to all of them."""
-MOST, ROUNDS_SIMULATED = 500, 2
+MAX_REQUESTS, ROUNDS_SIMULATED = 500, 2
 """Requests simulated where there are many users: so many, or so many a user; the rest counts as the later ones."""
-MANY = 200
+PARALLEL_ROWS = 200
 """Rows from which they are simulated on all cores."""
 BATCHING_STEPS = 50
 """Steps that TensorRT-LLM waits with prompts for other attention groups to have some, so that they start together
 (``attention_dp_config``: ``batching_wait_iters``, ``timeout_iters``, of most recipes)."""
-MOST_WORKERS = 64
+MAX_WORKERS = 64
 """Prefill workers where a row does not say how many: enough for any of them."""
 
 
@@ -61,26 +61,26 @@ def with_first_tokens(
 
     ``physics``: without what measured runs near them took over the simulation.
     """
-    found, correction = list(predictions), correction_with(physics=physics)
+    result, correction = list(predictions), correction_with(physics=physics)
     band = first_token_calibration().band
-    asked = [
+    simulated = [
         i
         for i, point in enumerate(points)
         if point.quantity == "ttft_ms" and point.phase in band and not unpredictable(point)
     ]
-    groups, _ = group_points([points[i] for i in asked])
-    if len(asked) > MANY:
+    groups, _ = group_points([points[i] for i in simulated])
+    if len(simulated) > PARALLEL_ROWS:
         from joblib import Parallel, delayed
 
         jobs = (delayed(_simulated)(group, correction, physics=physics) for group in groups)
-        every = Parallel(n_jobs=-1)(jobs)
+        seconds_by_group = Parallel(n_jobs=-1)(jobs)
     else:
-        every = [_simulated(group, correction, physics=physics) for group in groups]
-    for group, seconds in zip(groups, every, strict=True):
+        seconds_by_group = [_simulated(group, correction, physics=physics) for group in groups]
+    for group, seconds in zip(groups, seconds_by_group, strict=True):
         wide = band[group.phase]
         for place, ms in zip(group.index.tolist(), (seconds * 1e3).tolist(), strict=True):
-            found[asked[place]] = Prediction(ms, "", ms / wide, ms * wide)
-    return found
+            result[simulated[place]] = Prediction(ms, "", ms / wide, ms * wide)
+    return result
 
 
 def _simulated(group: Group, correction: Correction, *, physics: bool) -> Array:
@@ -100,8 +100,10 @@ def first_tokens(group: Group, efficiency: Efficiency, factor: Quantity = 1.0) -
     group = with_accepted(group, efficiency)
     factors = np.broadcast_to(np.asarray(factor, dtype=np.float64), group.index.shape)
     pools = (_pools(group, efficiency, at, float(factors[at])) for at in range(len(factors)))
-    found = np.array([_measured(group, at, each) for at, each in enumerate(pools)]).reshape(-1, 2)
-    return found[:, 0] + _in_step_s(group, efficiency), found[:, 1]
+    means = np.array([_measured(group, at, group_pools) for at, group_pools in enumerate(pools)]).reshape(
+        -1, 2
+    )
+    return means[:, 0] + _in_step_s(group, efficiency), means[:, 1]
 
 
 def _in_step_s(group: Group, efficiency: Efficiency) -> Quantity:
@@ -119,8 +121,8 @@ def _in_step_s(group: Group, efficiency: Efficiency) -> Quantity:
 
 def _pools(group: Group, efficiency: Efficiency, at: int, factor: float) -> EnginePools:
     on_decode, on_prefill = machines(group, efficiency)
-    asked = _at(group.requests, at)
-    context, queries = float(asked.context), 1.0 + float(asked.draft_tokens)
+    requests = _at(group.requests, at)
+    context, queries = float(requests.context), 1.0 + float(requests.draft_tokens)
     held = replace(with_imbalance(group.pool, "decode"), context=group.requests.context)
     room = float(np.broadcast_to(np.asarray(room_of(group, held)), group.index.shape)[at])
     fixed_s = first_token_calibration().seconds(group.engine, group.phase)
@@ -135,10 +137,10 @@ def _pools(group: Group, efficiency: Efficiency, at: int, factor: float) -> Engi
             groups=groups,
             workers=workers,
             gpus=gpus,
-            room=max(room * gpus * context, float(asked.isl + asked.osl)),
-            most=1.3 * float(asked.concurrency) / workers / groups,
+            room=max(room * gpus * context, float(requests.isl + requests.osl)),
+            max_sequences=1.3 * float(requests.concurrency) / workers / groups,
             context=context,
-            accept=float(asked.accept_length),
+            accept=float(requests.accept_length),
             queries=queries,
             stages=round(float(shape.stages)),
             # runs say what steps that decode took, prompts beside them too; a pool that prefills alone has none
@@ -150,10 +152,12 @@ def _pools(group: Group, efficiency: Efficiency, at: int, factor: float) -> Engi
     if group.phase == "aggregated":
         return EnginePools((pool(BOTH, decode, stepping(group, on_decode), workers),), None, fixed_s)
     prefill = _at(with_imbalance(group.prefill_pool, "prefill"), at)
-    first = pool(
-        PREFILL, prefill, stepping(group, on_prefill), min(MOST_WORKERS, int(group.prefill_workers[at]))
+    prefill_pool = pool(
+        PREFILL, prefill, stepping(group, on_prefill), min(MAX_WORKERS, int(group.prefill_workers[at]))
     )
-    return EnginePools((first, pool(DECODE, decode, stepping(group, on_decode), workers)), None, fixed_s)
+    return EnginePools(
+        (prefill_pool, pool(DECODE, decode, stepping(group, on_decode), workers)), None, fixed_s
+    )
 
 
 Arrays = TypeVar("Arrays", StepShape, Asked)
@@ -161,8 +165,10 @@ Arrays = TypeVar("Arrays", StepShape, Asked)
 
 def _at(arrays: Arrays, at: int) -> Arrays:
     """One of many, its figures plain numbers."""
-    one = {name: float(value[at]) if np.ndim(value) else float(value) for name, value in vars(arrays).items()}
-    return replace(arrays, **one)
+    figures = {
+        name: float(value[at]) if np.ndim(value) else float(value) for name, value in vars(arrays).items()
+    }
+    return replace(arrays, **figures)
 
 
 def _seconds(step: Callable[[StepShape], StepCost], shape: StepShape, queries: float) -> Seconds:
@@ -185,22 +191,30 @@ def _seconds(step: Callable[[StepShape], StepCost], shape: StepShape, queries: f
 
 def _measured(group: Group, at: int, pools: EnginePools) -> tuple[float, float]:
     """Mean seconds to the first token and per output token of one benchmark."""
-    asked = _at(group.requests, at)
-    users, in_step = max(1, round(float(asked.concurrency))), bool(group.in_step[at])
-    total = max(2 * BENCHMARK_ROUNDS, min(BENCHMARK_ROUNDS * users, max(MOST, ROUNDS_SIMULATED * users)))
+    requests = _at(group.requests, at)
+    users, in_step = max(1, round(float(requests.concurrency))), bool(group.in_step[at])
+    total = max(
+        2 * BENCHMARK_ROUNDS, min(BENCHMARK_ROUNDS * users, max(MAX_REQUESTS, ROUNDS_SIMULATED * users))
+    )
     random = np.random.default_rng(0)
-    parts = np.ones((2, total)) if in_step else random.uniform(SHORTEST, 1.0, (2, total))
+    parts = np.ones((2, total)) if in_step else random.uniform(MIN_LENGTH_SHARE, 1.0, (2, total))
     isl, osl = (
         np.maximum(least, np.rint(tokens * part)).astype(np.int64).tolist()
-        for least, tokens, part in ((1, asked.isl, parts[0]), (2, asked.osl, parts[1]))
+        for least, tokens, part in ((1, requests.isl, parts[0]), (2, requests.osl, parts[1]))
     )
-    last = pools.pools[-1]
-    step_s = last.factor * last.table.decode(users / last.workers, float(asked.context))
-    starts = np.arange(users) / users * step_s * float(asked.steps) if in_step else np.zeros(users)
+    decode_pool = pools.pools[-1]
+    step_s = decode_pool.factor * decode_pool.table.decode(
+        users / decode_pool.workers, float(requests.context)
+    )
+    starts = np.arange(users) / users * step_s * float(requests.steps) if in_step else np.zeros(users)
     outcome = pools.simulate(Requests(starts.tolist(), isl, osl, [0] * total, users))
     later = (BENCHMARK_ROUNDS - 1) * users / max(1, total - users) if total > users else 1.0
     weight = np.where(np.arange(total) < users, 1.0, later)
-    waits = group.engine == "trtllm" and last.role == BOTH and last.table.groups > last.table.stages
+    waits = (
+        group.engine == "trtllm"
+        and decode_pool.role == BOTH
+        and decode_pool.table.groups > decode_pool.table.stages
+    )
     first_s = outcome.first_s - outcome.arrival_s + waits * BATCHING_STEPS * step_s
     token_s = (outcome.done_s - outcome.first_s) / (outcome.osl - 1)
     return float(np.average(first_s, weights=weight)), float(np.average(token_s, weights=weight))

@@ -31,9 +31,9 @@ class Validation(Shown):
     def brief(self) -> str:
         """Return the file, its rows, and the prediction errors."""
         texts = (
-            f"{quantity} median error {one.median_abs_error:.1%} ({one.rows_predicted} of {one.rows} predicted)"
-            for quantity, one in self.errors.items()
-            if one.median_abs_error is not None
+            f"{quantity} median error {error.median_abs_error:.1%} ({error.rows_predicted} of {error.rows} predicted)"
+            for quantity, error in self.errors.items()
+            if error.median_abs_error is not None
         )
         return f"{self.name}: {plural(len(self.points), 'row')}; {', '.join(texts) or 'none predicted'}"
 
@@ -54,5 +54,7 @@ class Validation(Shown):
 
 def validation(name: str, points: Sequence[Point], *, physics: bool = False) -> Validation:
     """Predict ``points`` (:func:`cost.validation.predict.predict`)."""
-    found = with_first_tokens(points, predict(points, correction_with(physics=physics)), physics=physics)
-    return Validation(name, points, with_bands(points, found, physics=physics), not physics)
+    predictions = with_first_tokens(
+        points, predict(points, correction_with(physics=physics)), physics=physics
+    )
+    return Validation(name, points, with_bands(points, predictions, physics=physics), not physics)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import arrangement_of
-from cost.layouts.deployable import MOST_MIXED
+from cost.layouts.deployable import MAX_MIXED_GPUS
 from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
 from cost.serving.cache_path import CachePath, kv_path
@@ -204,7 +204,7 @@ def _both_phases(traffic: Traffic, model: int, places: Sequence[tuple[Shape, tup
     What they serve is what :class:`cost.serving.one_pool.Stays` says; no cache moves.
     """
     deployment = traffic.deployment(model, BOTH)
-    most = math.inf if deployment.any_shape else MOST_MIXED
+    most = math.inf if deployment.any_shape else MAX_MIXED_GPUS
     able = [(shape, groups) for shape, groups in places if shape.gpus <= most]
     none = Priced({}, [], math.inf, math.inf)
     try:

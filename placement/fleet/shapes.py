@@ -9,7 +9,7 @@ from itertools import accumulate, combinations_with_replacement, groupby, permut
 from math import gcd
 
 from cost.inputs.machine import unlike_gpus
-from cost.layouts.candidates import MOST_STAGES
+from cost.layouts.candidates import MAX_STAGES
 from cost.layouts.deployable import WIDTHS, deployable_stage, deployable_stages
 from topology.cluster import Cluster
 from topology.structures.domain import DomainSpec
@@ -196,7 +196,7 @@ def shapes_of(
 
     Without ``any_shape`` those that are deployable (:mod:`cost.layouts.deployable`).
     """
-    most = min(MOST_STAGES, most_stages)
+    most = min(MAX_STAGES, most_stages)
     found: dict[Shape, None] = {}
     for kind in dict.fromkeys(one.kind for one in classes):
         alike = [one for one in classes if one.kind == kind]
@@ -259,7 +259,7 @@ def _mixed(cluster: Cluster, classes: Sequence[DomainClass]) -> Iterator[tuple[B
         return
     of = {cluster.gpus[gpus[0]].domain: one.block(0, one.size) for one in classes for gpus in one.gpus}
     row = [of[domain] for domain in sorted(of)]
-    lengths = {*range(2, min(MOST_WINDOW, len(row)) + 1)} | ({len(row)} if len(row) <= MOST_STAGES else set())
+    lengths = {*range(2, min(MOST_WINDOW, len(row)) + 1)} | ({len(row)} if len(row) <= MAX_STAGES else set())
     seen: set[tuple[Block, ...]] = set()
     for length, start in product(sorted(lengths), range(len(row))):
         window = tuple(row[start : start + length])

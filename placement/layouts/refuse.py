@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from cost.calibration.serving import engine_names
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
-from cost.layouts.candidates import MOST_STAGES
+from cost.layouts.candidates import MAX_STAGES
 from cost.memory.batches import batch_of, most_that_fit, sequences_of
 from cost.memory.budget import engines_on
 from cost.memory.sizes import layer_cache_bytes, layer_weight_bytes, weight_sizes
@@ -286,7 +286,7 @@ def _broken_rules(deployment: Deployment, options: PlanOptions) -> Iterator[str]
     model, cluster = deployment.model, deployment.cluster
     ep, tp, stages = options.ep, options.tp, options.stages or 1
     gpus, domain = len(cluster.gpus), max(one.gpus for one in cluster.spec.domains)
-    heads, group, most_stages = _heads(model), max(ep or 1, tp or 1), min(MOST_STAGES, len(model.layers))
+    heads, group, most_stages = _heads(model), max(ep or 1, tp or 1), min(MAX_STAGES, len(model.layers))
     if tp is not None and heads % tp:
         yield f"{heads} query heads do not divide by {tp}"
     if tp is not None and tp not in TP_WIDTHS:

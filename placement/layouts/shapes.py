@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import CutReplicas, Layout, Replica
 from cost.layouts.candidates import (
-    MOST_STAGES,
+    MAX_STAGES,
     Arrangement,
     Group,
     Hosts,
@@ -95,7 +95,7 @@ def single_replicas(deployment: Deployment, below: int) -> Iterator[Arrangement]
     Groups are of every size up to :data:`EVERY_SIZE` and of those that divide a domain, inside one, or of any number
     of whole domains, with any number of stages: of those, what is deployable unless any shape will do.
     """
-    cluster, most = deployment.cluster, min(MOST_STAGES, len(deployment.model.layers))
+    cluster, most = deployment.cluster, min(MAX_STAGES, len(deployment.model.layers))
     hosts = None if deployment.any_shape else Hosts.of(cluster)
     kinds: dict[tuple[int, int], list[Group]] = {}
     for gpus in domain_gpus(cluster):
@@ -114,7 +114,7 @@ def single_replicas(deployment: Deployment, below: int) -> Iterator[Arrangement]
 
 def of_one_kind(deployment: Deployment) -> Iterator[Arrangement]:
     """Yield arrangements over the domains of one kind of GPU alone, of each kind where there are several."""
-    cluster, most = deployment.cluster, min(MOST_STAGES, len(deployment.model.layers))
+    cluster, most = deployment.cluster, min(MAX_STAGES, len(deployment.model.layers))
     hosts = Hosts.of(cluster)
     kinds: dict[str, list[Group]] = {}
     for gpus in domain_gpus(cluster):

@@ -10,7 +10,7 @@ from itertools import chain
 import numpy as np
 
 from cost.experts.assignment import Assignment
-from cost.experts.loads import EARLIER, ExpertLoads
+from cost.experts.loads import EARLIER_SHARE, ExpertLoads
 from cost.experts.tokens.traffic import TokenTraffic
 from cost.inputs.layout import StageSpec
 from cost.step.score import LayoutScorer
@@ -137,7 +137,7 @@ def choose_by_traffic(
     batch = chosen.score.batch
     traces = tuple(trace.name for trace in loads.routing)
     report = TrafficReport(
-        known=f"{known}, evaluated on the last {1 - EARLIER:.0%} of tokens" if traces else known,
+        known=f"{known}, evaluated on the last {1 - EARLIER_SHARE:.0%} of tokens" if traces else known,
         traces=traces,
         chosen=best.candidate.name,
         slack=SLACK,

@@ -169,7 +169,7 @@ def accuracy_row(error: ErrorOf, cluster: str = "", model: str = "") -> Row:
 
 def accuracy_sentence(errors: Iterable[ErrorOf]) -> str:
     """Return within which factor predictions are of measured runs, and of which."""
-    from cost.calibration.errors import LEAST_ROWS, widest
+    from cost.calibration.errors import MIN_ROWS, widest
 
     error = widest(errors)
     if error is None:
@@ -193,7 +193,7 @@ def accuracy_sentence(errors: Iterable[ErrorOf]) -> str:
     if error.stand_in_for:
         why = f"; no run on {error.stand_in_for} was measured"
     elif error.borrowed:
-        why = f"; {error.chip} has fewer than {LEAST_ROWS} measured runs"
+        why = f"; {error.chip} has fewer than {MIN_ROWS} measured runs"
     return f"80% of {basis} are within {error.band:.2f}x of the prediction{fit}{why}."
 
 

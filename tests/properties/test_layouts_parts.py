@@ -90,7 +90,7 @@ def test_batches_between_those_that_may_lie_on_the_frontier() -> None:
     speed[0] = 7.0
     able = may_be_best(speed, rate)
     assert batches_between(layout, batch, tp, able)[0].tolist() == [0] * 8
-    few = batches_between(layout, batch, tp, able, most=3)[1]
+    few = batches_between(layout, batch, tp, able, limit=3)[1]
     assert few.tolist() == [11, 12, 13, 16, 17, 18]
 
 

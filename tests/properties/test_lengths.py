@@ -15,7 +15,7 @@ from cost.inputs.workload import Workload
 from cost.layouts import Sweep, sweep
 from cost.resolve import resolve_model
 from cost.serving.cache_path import kv_path
-from cost.serving.lengths import MOST_PROMPTS, Lengths, read_lengths, serving_workloads
+from cost.serving.lengths import MAX_PROMPTS, Lengths, read_lengths, serving_workloads
 from cost.serving.pools import FirstToken, match_rates
 from topology import InputError, resolve_cluster
 
@@ -71,7 +71,7 @@ def test_many_lengths_are_merged_and_keep_their_tokens(rows: list[tuple[int, int
         tuple(share / total for *_, share in rows),
     )
     prompts = mix.prompts()
-    assert len(prompts) <= MOST_PROMPTS
+    assert len(prompts) <= MAX_PROMPTS
     assert prompts[0][0] == max(mix.isl)
     assert sum(share for _, share in prompts) == pytest.approx(1)
     # rounded up, never down

@@ -133,7 +133,7 @@ def test_as_many_requests_as_brute_force_finds(ttft_s: float) -> None:
 def test_pairs_in_blocks_are_the_same(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
     decode, prefill = pools(cluster)
     found = match_rates(decode, prefill, osl=OSL)
-    monkeypatch.setattr(packing, "_BLOCK", 300)
+    monkeypatch.setattr(packing, "_PAIR_BLOCK", 300)
     again = match_rates(decode, prefill, osl=OSL)
     for name, values in vars(found).items():
         if isinstance(values, np.ndarray):

@@ -22,7 +22,7 @@ def table(fixed_s=0.0, groups=1):
         step = fixed_s * (sequences + tokens > 0) + PER_SEQUENCE * sequences + PER_TOKEN * tokens
         return np.stack([step, np.zeros_like(step)])
 
-    return StepTable.of(seconds, groups=groups, most=64, context=1000.0)
+    return StepTable.of(seconds, groups=groups, max_sequences=64, context=1000.0)
 
 
 def engines(number, scheduler, room=1e9, **more):

@@ -85,7 +85,7 @@ def mixing(whole):
 
 def test_one_engine_of_flat_steps_by_hand():
     # 64 requests in an engine of 8 GPUs; 200 steps of 10 ms, to which prompts add nothing
-    found = of(aggregated(mixing(flat(0.01)), pool(), asked(), workers=1.0, most=100.0))
+    found = of(aggregated(mixing(flat(0.01)), pool(), asked(), workers=1.0, max_batch=100.0))
     assert found["batch"] == 8
     assert found["step_s"] == found["tpot_s"] == pytest.approx(0.01)
     assert found["requests_per_s"] == pytest.approx(64 / (200 * 0.01))
@@ -94,7 +94,7 @@ def test_one_engine_of_flat_steps_by_hand():
 
 def test_who_finds_no_place_waits_by_littles_law():
     # 16 of 64 requests fit: 3 in 4 wait for three times the 2 s that one is served
-    found = of(aggregated(mixing(flat(0.01)), pool(), asked(), workers=1.0, most=2.0))
+    found = of(aggregated(mixing(flat(0.01)), pool(), asked(), workers=1.0, max_batch=2.0))
     assert found["waiting_s"] == pytest.approx(3 * 2.0)
 
 
@@ -107,7 +107,7 @@ def test_rate_times_work_is_the_time_there_is(concurrency, rounds):
             pool(),
             asked(concurrency=concurrency),
             workers=1.0,
-            most=100.0,
+            max_batch=100.0,
             rounds=rounds,
         )
     )
@@ -131,21 +131,23 @@ POOLS = st.sampled_from([(1, 1), (1, 8), (8, 1), (4, 2)])
     what=ASKED,
     split=POOLS,
     workers=st.integers(1, 8),
-    most=st.floats(0.1, 500),
+    max_batch=st.floats(0.1, 500),
 )
-def test_mixed_engines_keep_littles_law(engine, what, split, workers, most):
+def test_mixed_engines_keep_littles_law(engine, what, split, workers, max_batch):
     requests, where = asked(*what), pool(*split)
-    found = of(aggregated(mixing(linear(*engine)), where, requests, workers=float(workers), most=most))
+    found = of(
+        aggregated(mixing(linear(*engine)), where, requests, workers=float(workers), max_batch=max_batch)
+    )
     waiting_s = found.pop("waiting_s")
     assert waiting_s >= 0
     assert min(found.values()) > 0
     residence_s = what[1] * found["tpot_s"] + found["prefill_s"] + waiting_s
     assert found["requests_per_s"] * residence_s == pytest.approx(what[2]), "everybody is served or waits"
     gpus = split[0] * split[1]
-    assert found["batch"] <= max(most, 1 / gpus) * (1 + 1e-12)
+    assert found["batch"] <= max(max_batch, 1 / gpus) * (1 + 1e-12)
 
 
-def split_served(engine, prefill, what, split, *, workers, prefill_workers, most):
+def split_served(engine, prefill, what, split, *, workers, prefill_workers, max_batch):
     requests, where = asked(*what), pool(*split)
     served = disaggregated(
         linear(*engine),
@@ -155,7 +157,7 @@ def split_served(engine, prefill, what, split, *, workers, prefill_workers, most
         requests,
         workers=float(workers),
         prefill_workers=float(prefill_workers),
-        most=most,
+        max_batch=max_batch,
     )
     rate = prefill_workers * float(np.squeeze(prefill_rate(linear(*prefill), where, requests)))
     return of(served), rate
@@ -169,20 +171,20 @@ def split_served(engine, prefill, what, split, *, workers, prefill_workers, most
     split=POOLS,
     workers=st.integers(1, 8),
     prefill_workers=st.integers(1, 8),
-    most=st.floats(1, 500),
+    max_batch=st.floats(1, 500),
 )
 def test_pools_keep_littles_law_and_their_limits(
-    engine, prefill, what, split, workers, prefill_workers, most
+    engine, prefill, what, split, workers, prefill_workers, max_batch
 ):
     found, rate = split_served(
-        engine, prefill, what, split, workers=workers, prefill_workers=prefill_workers, most=most
+        engine, prefill, what, split, workers=workers, prefill_workers=prefill_workers, max_batch=max_batch
     )
     waiting_s = found.pop("waiting_s")
     assert waiting_s >= 0
     assert min(found.values()) > 0
     assert found["requests_per_s"] <= rate * (1 + 1e-9)
     gpus = split[0] * split[1]
-    assert found["batch"] <= max(most, 1 / gpus) * (1 + 1e-9)
+    assert found["batch"] <= max(max_batch, 1 / gpus) * (1 + 1e-9)
     decoding_s = what[1] * found["tpot_s"]
     assert found["requests_per_s"] * decoding_s <= workers * gpus * found["batch"] * (1 + 1e-9)
     in_system = found["requests_per_s"] * (waiting_s + found["prefill_s"] + decoding_s)
@@ -201,7 +203,7 @@ def test_a_slow_prefill_pool_binds(prefill_workers):
         (1, 8),
         workers=1,
         prefill_workers=prefill_workers,
-        most=1e6,
+        max_batch=1e6,
     )
     assert rate == pytest.approx(prefill_workers * 8 * CHUNK_TOKENS / 1000)
     assert found["requests_per_s"] == pytest.approx(rate, rel=0.01)
@@ -215,7 +217,7 @@ def test_a_slow_prefill_pool_binds(prefill_workers):
 def test_a_factor_slows_every_token_and_closes_the_loop_anew(factor):
     """Requests in the engine = rate x (prefill + answer), before and after; the prefill stays as it is."""
     asked_for, split = asked(), pool()
-    served = of(aggregated(mixing(flat(0.01)), split, asked_for, workers=1.0, most=64.0, factor=factor))
+    served = of(aggregated(mixing(flat(0.01)), split, asked_for, workers=1.0, max_batch=64.0, factor=factor))
     assert served["tpot_s"] == served["step_s"] == pytest.approx(0.01 * factor)
     assert served["requests_per_s"] * (200 * 0.01 * factor + served["prefill_s"]) == pytest.approx(64)
 
@@ -226,7 +228,7 @@ def test_a_factor_leaves_a_prefill_pool_that_binds(factor):
         return of(
             disaggregated(
                 flat(0.01), pool(), flat(0.5), pool(), asked(concurrency=concurrency),
-                workers=1.0, prefill_workers=prefill_workers, most=1e6, factor=factor,
+                workers=1.0, prefill_workers=prefill_workers, max_batch=1e6, factor=factor,
             )
         )  # fmt: skip
 

@@ -34,8 +34,8 @@ JOINED = 16
 @pytest.fixture(autouse=True)
 def few_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small clusters are enough here."""
-    monkeypatch.setattr(cost.serving.units, "MOST_JOINED_GPUS", JOINED)
-    monkeypatch.setattr(cost.serving.units, "_MOST_TRIED_GPUS", 4 * JOINED)
+    monkeypatch.setattr(cost.serving.units, "MAX_JOINED_GPUS", JOINED)
+    monkeypatch.setattr(cost.serving.units, "_MAX_TRIED_GPUS", 4 * JOINED)
 
 
 @cache

@@ -12,7 +12,7 @@ from cost.inputs.workload import StepShape
 from cost.resolve import resolve_model
 from cost.terms.attention import attention_works
 from cost.terms.dense import dense_work
-from cost.terms.experts import DRAFTS_APART, _touched, even_expert_work, placed_expert_work
+from cost.terms.experts import DRAFT_SPREAD, _touched, even_expert_work, placed_expert_work
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_drafts_of_a_sequence_use_its_experts_again_where_use_is_unequal(toy, ra
         for skew in (0.0, 1.0)
     }
     byte_s = 2 * 3000 / 1e12
-    assert DRAFTS_APART == 0.5
+    assert DRAFT_SPREAD == 0.5
     assert work[0.0].memory_s == pytest.approx(2 * (1 - 0.75**24) * byte_s)
     assert work[1.0].memory_s == pytest.approx(2 * float(_touched(0.25, 16.0, 1.0)) * byte_s)
     assert work[1.0].compute_s == pytest.approx(work[0.0].compute_s), "all tokens are computed"

@@ -10,7 +10,7 @@ import pytest
 
 from cost.calibration.correction import (
     DAYS,
-    MOST,
+    MAX_CORRECTION,
     OWN_PARTS,
     PHYSICS,
     SLOPE,
@@ -108,7 +108,7 @@ def test_a_question_without_an_engine_is_corrected_by_runs_as_none_says_its_engi
 
 
 def test_a_correction_is_bounded() -> None:
-    assert log_of(Correction(learned([9.0] * 6)), KIND, at(TIMES[2])) <= MOST + 1e-9
+    assert log_of(Correction(learned([9.0] * 6)), KIND, at(TIMES[2])) <= MAX_CORRECTION + 1e-9
 
 
 def test_ten_numbers_of_requests_of_one_configuration_are_not_ten_witnesses() -> None:

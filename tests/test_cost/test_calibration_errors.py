@@ -16,7 +16,7 @@ from cost.calibration import errors, serving
 from cost.calibration.correction import Runs
 from cost.calibration.errors import (
     EACH_ENGINE,
-    LEAST_ROWS,
+    MIN_ROWS,
     ErrorTable,
     error_behind,
     error_table,
@@ -55,7 +55,7 @@ def test_it_is_of_the_same_fit_as_the_coefficients():
 
 def test_too_few_rows_of_an_engine_give_way_to_all_and_say_so():
     few = SHIPPED["chips"]["gb200"]["engines"]["vllm"]["rows"]
-    assert few < LEAST_ROWS
+    assert few < MIN_ROWS
     found = error_of("gb200", "vllm")
     assert found.engine == EACH_ENGINE
     assert found.rows == SHIPPED["chips"]["gb200"]["engines"]["any"]["rows"]

@@ -14,7 +14,7 @@ from cost.calibration import serving
 from cost.calibration.kernels import derate
 from cost.calibration.serving import (
     ANY_ENGINE,
-    MOST_DRAFTS,
+    MAX_DRAFTS,
     Calibration,
     Tables,
     accept_length,
@@ -55,7 +55,7 @@ def test_measured_chips_have_every_coefficient(chip, engine):
         elif name.startswith(("overlap", "prompts.first", "prompts.uneven", "engine.share")):
             assert 0 <= figure.value <= 1, name
         elif name == "accept.unrecorded":
-            assert 1 <= figure.value <= 1 + MOST_DRAFTS
+            assert 1 <= figure.value <= 1 + MAX_DRAFTS
         elif name.startswith("accept."):
             assert 1 <= figure.value <= 1 + int(name[-1]), name
         else:
@@ -111,7 +111,7 @@ def test_engines_are_known_by_their_names():
 
 def test_tokens_that_drafts_yield():
     assert accept_length(0) == 1.0
-    lengths = [accept_length(drafts) for drafts in range(MOST_DRAFTS + 1)]
+    lengths = [accept_length(drafts) for drafts in range(MAX_DRAFTS + 1)]
     assert lengths == sorted(lengths)
     assert lengths[1:] == [SHIPPED["shared"][f"accept.{drafts}"] for drafts in (1, 2, 3)]
     with pytest.raises(MissingFigureError, match=r"`draft_tokens` 4: .*1 to 3 drafts; give `accept_length`"):

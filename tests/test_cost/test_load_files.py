@@ -344,7 +344,7 @@ def test_no_tokens_at_all_and_no_windows(tmp_path: Path) -> None:
 def test_scenarios_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save(tmp_path, steps(50))
     assert len(read(path, windows=10**9).tokens) == 50
-    monkeypatch.setattr("cost.experts.traces.windows.MOST_CELLS", 12 * 20)
+    monkeypatch.setattr("cost.experts.traces.windows.MAX_CELLS", 12 * 20)
     with pytest.raises(
         InputError, match=r"50 scenarios of \[3, 4\] are 600 numbers.*give `windows` 20 or fewer"
     ):

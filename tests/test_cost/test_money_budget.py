@@ -15,7 +15,7 @@ def test_whole_domains_within_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     (few,), scales = clusters_within(book, [unit], usd_h=50.0)
     assert (few.name, len(few.gpus), scales) == ("hgx-h100@24", 24, {"hgx-h100@24": 1.0})
     assert clusters_within(book, [unit], usd_h=1.0)[0][0].name == "hgx-h100"
-    monkeypatch.setattr("cost.money.budget.MOST_JOINED", 16)
+    monkeypatch.setattr("cost.money.budget.MAX_JOINED_GPUS", 16)
     (part,), scales = clusters_within(book, [unit], usd_h=50.0)
     assert (part.name, len(part.gpus), scales) == ("hgx-h100@24", 16, {"hgx-h100@24": 1.5})
 

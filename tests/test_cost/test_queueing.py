@@ -11,7 +11,7 @@ from cost.queueing.pools import EnginePool, EnginePools
 from cost.queueing.requests import Requests, made_requests
 from cost.queueing.schedulers import SCHEDULERS, Scheduler
 from cost.queueing.simulation import Simulation, Transfers
-from cost.queueing.steps import CACHED, TOKENS, StepTable
+from cost.queueing.steps import CACHED_TOKENS, PRICED_TOKENS, StepTable
 from cost.queueing.traces import read_trace
 from cost.serving.lengths import Lengths
 from topology.base.errors import InfeasibleError, InputError
@@ -27,7 +27,7 @@ def step(sequences, tokens, cached, context):
 
 
 def table(groups=1, decodes=True):
-    return StepTable.of(step, groups=groups, most=64, context=1000.0, decodes=decodes)
+    return StepTable.of(step, groups=groups, max_sequences=64, context=1000.0, decodes=decodes)
 
 
 def test_a_table_reads_what_was_priced():
@@ -36,8 +36,8 @@ def test_a_table_reads_what_was_priced():
         for context in (500.0, 4000.0):
             expected = step(np.array([sequences]), np.zeros(1), 0.0, context)[0, 0]
             assert found.decode(sequences, context) == pytest.approx(expected)
-    for tokens in TOKENS:
-        for cached in (0.0, CACHED / 2, 2 * CACHED):
+    for tokens in PRICED_TOKENS:
+        for cached in (0.0, CACHED_TOKENS / 2, 2 * CACHED_TOKENS):
             whole = step(np.zeros(1), np.array([tokens]), cached, 1000.0)[0, 0]
             assert found.prompts(tokens, tokens + 2 * cached, tokens, 0) == pytest.approx(whole)
             beside = whole - 0.002  # the step is there already
@@ -154,7 +154,7 @@ def test_streams_start_with_engines_as_full_as_they_stay(rate):
             [0.002 + 2e-5 * sequences + 5e-5 * tokens, 0.0 * tokens]
         )  # prompts take most of the time
 
-    eight = StepTable.of(light, groups=8, most=256, context=1000.0)
+    eight = StepTable.of(light, groups=8, max_sequences=256, context=1000.0)
     seats = Scheduler(mixes=True, tokens=2048, sequences=256, reserved=0.0)
     one = EnginePools((EnginePool("both", eight, seats, 1, 8, 1e8),), None, 0.0)
     lengths = Lengths.of(1000, 2000)

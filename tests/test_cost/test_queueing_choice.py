@@ -6,13 +6,13 @@ import pytest
 
 import rackplan
 from cost.queueing.choice import best_under_load, candidates
-from cost.queueing.load import NEAR, LoadLimits, most_requests, stream_of, under_load
+from cost.queueing.load import RATE_TOLERANCE, LoadLimits, most_requests, stream_of, under_load
 from cost.queueing.pools import pools_of
 from topology.base.errors import InfeasibleError
 
 
 def test_no_candidate_serves_more_and_the_best_keeps_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cost.queueing.load.FEWEST", 1_500)
+    monkeypatch.setattr("cost.queueing.load.MIN_REQUESTS", 1_500)
     swept = rackplan.sweep("llama-3.1-8b", "hgx-h200", isl=500, osl=20, ttft_p99_ms=1500)
     serving, limits = swept.serving, LoadLimits(1.5, swept.tpot_s)
     best = best_under_load(serving, limits, lambda pools: stream_of(pools, serving.lengths))
@@ -33,7 +33,9 @@ def test_no_candidate_serves_more_and_the_best_keeps_its_limits(monkeypatch: pyt
             most = most_requests(pools, stream, limits, start, seeds=1)
         except InfeasibleError:
             continue
-        assert most.requests_per_s < best.requests_per_s * (1 + 4 * NEAR)  # tries differ in their streams
+        assert most.requests_per_s < best.requests_per_s * (
+            1 + 4 * RATE_TOLERANCE
+        )  # tries differ in their streams
 
 
 ASKED = {"model": "llama-3.1-70b", "isl": 2000, "osl": 200}

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from cost.calibration.serving import MOST_DRAFTS
+from cost.calibration.serving import MAX_DRAFTS
 from cost.config.precision import classes_given
-from cost.recipe import ANY, PATH, Recipes, published_recipe
+from cost.recipe import ANY_MODEL, PATH, Recipes, published_recipe
 from cost.resolve import resolve_model
 from topology.base.errors import InputError
 from topology.base.reading import load_yaml
@@ -51,8 +51,8 @@ def test_the_shipped_file_can_be_priced() -> None:
     table = validated(Recipes, load_yaml(PATH, PATH.name), PATH.name)
     assert {recipe.source for recipe in table.recipes} == set(table.sources)
     for recipe in table.recipes:
-        assert recipe.draft_tokens <= MOST_DRAFTS
-        assert (recipe.draft_tokens == 0) or not {*ANY} & {*recipe.models}
+        assert recipe.draft_tokens <= MAX_DRAFTS
+        assert (recipe.draft_tokens == 0) or not {*ANY_MODEL} & {*recipe.models}
     assert len(table.recipes) < 60
 
 

@@ -344,7 +344,7 @@ def test_vllm_lines_that_are_broken(tmp_path: Path, line: str, words: str) -> No
 
 
 def test_lines_and_documents_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cost.experts.traces.text_files.MOST_BYTES", 100)
+    monkeypatch.setattr("cost.experts.traces.text_files.MAX_BYTES", 100)
     (tmp_path / "x.jsonl").write_text(stats_line(0))
     assert "line 1: longer than" in refused(tmp_path / "x.jsonl")
     (tmp_path / "x.json").write_text(json.dumps({"logical_count": COUNTS.tolist()}))

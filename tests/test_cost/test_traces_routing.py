@@ -187,7 +187,7 @@ def test_many_tokens_are_sampled_evenly_and_counted_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cost.experts.traces.counts.PIECE_BYTES", 7 * 2 * K * 8)  # pieces of seven tokens
-    monkeypatch.setattr("cost.experts.traces.routing.MOST_TOKENS", 9)
+    monkeypatch.setattr("cost.experts.traces.routing.MAX_TOKENS", 9)
     trace = read(saved(tmp_path / "a.npy", CHOICES))
     assert (trace.choices == np.moveaxis(CHOICES[evenly_spaced(TOKENS, 9)], 1, 0)).all()
     assert (trace.tokens, trace.kept, trace.counts.sum()) == (TOKENS, 9, CHOICES.size)

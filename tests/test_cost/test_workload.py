@@ -7,7 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from cost.inputs.workload import LONGEST_CONTEXT, StepShape, Workload
+from cost.inputs.workload import StepShape, Workload
+from cost.quantity import MAX_CONTEXT_TOKENS
 from topology.base.errors import InputError
 
 
@@ -16,7 +17,7 @@ from topology.base.errors import InputError
     [
         ({"context": 0}, "`context` 0"),
         ({"context": -5}, "`context` -5"),
-        ({"context": LONGEST_CONTEXT + 1}, "`context` 1000000001"),
+        ({"context": MAX_CONTEXT_TOKENS + 1}, "`context` 1000000001"),
         ({"context": 10**400}, "`context` 1000"),
         ({"context": 4096.0}, "`context` 4096.0"),
         ({"context": float("nan")}, "`context` nan"),

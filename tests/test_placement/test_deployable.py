@@ -14,7 +14,7 @@ from cost.config.build import model_from_config
 from cost.inputs.deployment import NONE_DEPLOYABLE, Deployment
 from cost.inputs.workload import Workload
 from cost.layouts import Sweep, best_at, sweep
-from cost.layouts.candidates import MOST_STAGES, candidates
+from cost.layouts.candidates import MAX_STAGES, candidates
 from cost.layouts.deployable import deployable_stage, is_power_of_two
 from cost.model import Model
 from cost.resolve import resolve_model
@@ -157,7 +157,7 @@ def check(cluster: Cluster, model: Model, shape: Shape) -> None:
             parts = Counter(cluster.gpus[gpu].domain for gpu in tensor).values()
             assert len(parts) == 1 or (shape.tp == len(group) and len(set(parts)) == 1), "TP leaves a domain"
     stages = len(shape.replicas[0])
-    assert 1 <= stages <= min(MOST_STAGES, len(model.layers))
+    assert 1 <= stages <= min(MAX_STAGES, len(model.layers))
     sizes = [[len(group) for group in replica] for replica in shape.replicas]
     assert all(row == sizes[0] for row in sizes), "replicas differ"
     assert all(layer.attention.heads % shape.tp == 0 for layer in model.layers)

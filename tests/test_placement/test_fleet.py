@@ -146,7 +146,7 @@ def test_a_unit_of_unlike_domains_is_a_fleet(lengths: Lengths | None) -> None:
 
 
 def test_a_fleet_that_saves_a_unit_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost.serving.units, "MOST_JOINED_GPUS", 16)
+    monkeypatch.setattr(cost.serving.units, "MAX_JOINED_GPUS", 16)
     unit = replace(unlike(), cluster=resolve_cluster("hgx-h100"))
     two = replace(unit, cluster=resolve_cluster("hgx-h100@16"))
     one_shape = size(unit, asked(1.0))

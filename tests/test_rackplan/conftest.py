@@ -38,8 +38,8 @@ def run(
 @pytest.fixture
 def few_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let sizes join few GPUs and make no fleets, where what a size says is tested and not how well it shares."""
-    monkeypatch.setattr("cost.serving.units.MOST_JOINED_GPUS", 16)
-    monkeypatch.setattr("cost.serving.units.MOST_FLEET_GPUS", 0)
+    monkeypatch.setattr("cost.serving.units.MAX_JOINED_GPUS", 16)
+    monkeypatch.setattr("cost.serving.units.MAX_FLEET_GPUS", 0)
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def no_speed_of_levels(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a rate be tried with a few hundred requests."""
-    monkeypatch.setattr("cost.queueing.load.FEWEST", 300)
-    monkeypatch.setattr("cost.queueing.load.MOST", 600)
+    monkeypatch.setattr("cost.queueing.load.MIN_REQUESTS", 300)
+    monkeypatch.setattr("cost.queueing.load.MAX_REQUESTS", 600)
 
 
 @pytest.fixture(scope="session")

@@ -45,7 +45,7 @@ def test_shares_are_of_the_row_and_beside_the_first_cluster(run: Run) -> None:
 def test_equal_power_is_whole_domains_within_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ("compare", "hgx-h100", "hgx-h200", *MIXTRAL, "--mw", 0.1)
     whole = run(*asked, "--json").data["rows"]
-    monkeypatch.setattr("cost.money.budget.MOST_JOINED", 16)
+    monkeypatch.setattr("cost.money.budget.MAX_JOINED_GPUS", 16)
     data = run(*asked, "--json").data
     for row, other in zip(data["rows"], whole, strict=True):
         assert row["gpus"] % 8 == 0

@@ -30,7 +30,7 @@ from topology.base.units import added
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_MOST_GPUS = 2**31
+_MAX_GPUS = 2**31
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,11 @@ def hit_chance(routing: Routing, part_gpus: ArrayLike, ep: ArrayLike) -> Floats:
     probability ``C(E - m, K) / C(E, K)``; with groups the same among the experts of the groups chosen,
     averaged over all choices of groups: exact, also where parts and groups do not line up.
     """
-    part, whole = np.broadcast_arrays(np.asarray(part_gpus, dtype=np.int64), np.asarray(ep, dtype=np.int64))
+    part, group = np.broadcast_arrays(np.asarray(part_gpus, dtype=np.int64), np.asarray(ep, dtype=np.int64))
     keys, inverse = np.unique(
-        part * _MOST_GPUS + whole, return_inverse=True
+        part * _MAX_GPUS + group, return_inverse=True
     )  # few shapes, many configurations
-    chances = np.array([_hit_chance(routing, *divmod(int(key), _MOST_GPUS)) for key in keys])
+    chances = np.array([_hit_chance(routing, *divmod(int(key), _MAX_GPUS)) for key in keys])
     return chances[inverse].reshape(part.shape)
 
 
@@ -111,18 +111,18 @@ def _hit_chance(routing: Routing, part_gpus: int, ep: int) -> float:
 @cache
 def _grouped(routing: Routing, covered: tuple[Fraction, ...]) -> float:
     """Chance that a token hits some of the experts in ``covered`` parts of groups, one for each group."""
-    size, others = routing.experts // routing.groups, routing.groups - len(covered)
+    size, uncovered = routing.experts // routing.groups, routing.groups - len(covered)
     ways = Counter({(0, 0.0): 1})  # to choose so many of the groups, with so many of the experts
     for part in covered:
-        for (chosen, held), many in [*ways.items()]:
-            ways[chosen + 1, held + float(part) * size] += many
-    able = {key: many for key, many in ways.items() if key[0] <= routing.topk_groups}
+        for (chosen, held), ways_here in [*ways.items()]:
+            ways[chosen + 1, held + float(part) * size] += ways_here
+    able = {key: ways_here for key, ways_here in ways.items() if key[0] <= routing.topk_groups}
     missed = missed_chance(
         routing.topk_groups * size, np.array([held for _, held in able]), routing.top_k
     ).tolist()
     total: float = added(
-        many * comb(others, routing.topk_groups - chosen) * chance
-        for ((chosen, _), many), chance in zip(able.items(), missed, strict=True)
+        ways_here * comb(uncovered, routing.topk_groups - chosen) * chance
+        for ((chosen, _), ways_here), chance in zip(able.items(), missed, strict=True)
     )
     return 1.0 - total / comb(routing.groups, routing.topk_groups)
 
@@ -132,12 +132,14 @@ def missed_chance(experts: int, held: Floats, top_k: int) -> Floats:
 
     ``C(experts - held, top_k) / C(experts, top_k)``; ``held`` need not be whole.
     """
-    others = np.subtract(experts, held)
-    others[others <= top_k - 1] = 0.0  # too few others for a draw of top_k: some expert held is in each
-    missed = others / perm(experts, top_k)
+    rest_experts = np.subtract(experts, held)
+    rest_experts[rest_experts <= top_k - 1] = (
+        0.0  # too few of the rest for a draw of top_k: some expert held is in each
+    )
+    missed = rest_experts / perm(experts, top_k)
     for _ in range(1, top_k):  # in place, which takes a third less time
-        others -= 1.0
-        missed *= others
+        rest_experts -= 1.0
+        missed *= rest_experts
     return missed
 
 
@@ -206,7 +208,7 @@ def token_hits(
     InputError
         If a trace is of other layers or experts than the assignment.
     """
-    found = []
+    hits = []
     for trace in traces:
         if (trace.layers, trace.experts) != (assignment.layers, assignment.experts):
             raise InputError(
@@ -233,8 +235,8 @@ def token_hits(
             pairs = sum_by_gpu(chosen * used[experts[layer]], held.slot_gpu, held.gpus)
             reached = (_traced(choices, experts[layer], place, chosen, trace.experts) for place in of_slot)
             rows.append([pairs, *reached])
-        found.append([np.stack(level) for level in zip(*rows, strict=True)])
-    all_pairs, gpus, by_node, by_domain = (np.stack(level) for level in zip(*found, strict=True))
+        hits.append([np.stack(level) for level in zip(*rows, strict=True)])
+    all_pairs, gpus, by_node, by_domain = (np.stack(level) for level in zip(*hits, strict=True))
     return TokenHits(gpus, all_pairs, by_node, by_domain, sum(trace.kept for trace in traces))
 
 
@@ -298,8 +300,8 @@ def _reached_by_chance(chance: Floats, place: Ints, places: int, cell: Ints, ent
         # a set of entries is known by the sum of random numbers, one for each entry
         marks = np.random.default_rng(0).integers(1, 2**63, place.size, dtype=np.uint64)
         marked = np.add.reduceat(marks[entries], starts)[several]
-        _, first, times = np.unique(marked, return_index=True, return_counts=True)
-        starts, sizes = starts[several][first], sizes[several][first]
+        _, index, times = np.unique(marked, return_index=True, return_counts=True)
+        starts, sizes = starts[several][index], sizes[several][index]
         members = entries[np.repeat(starts, sizes) + _within(sizes)]
         runs = np.cumsum(sizes) - sizes
         missed = np.multiply.reduceat(1.0 - chance[:, members], runs, axis=1)
@@ -309,9 +311,9 @@ def _reached_by_chance(chance: Floats, place: Ints, places: int, cell: Ints, ent
 
 def _summed(values: Floats, group: Ints, groups: int) -> Floats:
     """Sum of each group's columns, ``[rows, columns]`` to ``[rows, groups]``."""
-    found = np.zeros((groups, len(values)))
-    np.add.at(found, group, values.T)
-    return found.T
+    sums = np.zeros((groups, len(values)))
+    np.add.at(sums, group, values.T)
+    return sums.T
 
 
 def _within(lengths: Ints) -> Ints:
@@ -321,9 +323,9 @@ def _within(lengths: Ints) -> Ints:
 
 
 # A limit on the groups of experts that a token may use tells which experts are reached together, without a trace.
-_MOST_CHOICES = 4096
+_MAX_CHOICES = 4096
 """Choices of groups that are summed over; DeepSeek-V3 has 70."""
-_CELLS = 1 << 16
+_MAX_CELLS = 1 << 16
 """Choices x places of the layers worked out at once: what a core's cache holds; with 70 choices and 50,000 places all
 layers take 7 GB."""
 _ROUNDS = 30  # of scaling: loads of 0.1 to 4 times the mean are met to 0.1 %
@@ -368,7 +370,7 @@ def limited_hits(
     place are reached together, which is what tells an aligned placement from another.
     """
     groups, chosen = limit
-    if not groups or comb(groups, chosen) > _MOST_CHOICES:
+    if not groups or comb(groups, chosen) > _MAX_CHOICES:
         return None
     size = assignment.experts // groups
     group_load = load.reshape(*load.shape[:2], groups, size).sum(axis=3)
@@ -376,18 +378,22 @@ def limited_hits(
     served = _served(assignment, slot_share, groups)
     pairs = top_k * sum_by_gpu(slot_share, assignment.slot_gpu, assignment.gpus)
     places = _places(assignment.gpus, nodes, domains)
-    there = [sum_by_place(served, place) for place in places]
+    served_at = [sum_by_place(served, place) for place in places]
     if whole is None or whole.use.hits is None:
-        reached = _by_groups(there[0], choices, top_k, chosen * size)
+        reached = _by_groups(served_at[0], choices, top_k, chosen * size)
     else:
-        before = _served(whole.assignment, whole.use.slot_share, groups)[..., whole.left]
+        served_before = _served(whole.assignment, whole.use.slot_share, groups)[..., whole.left]
         reached = whole.use.hits.gpus[:, :, 0, whole.left]
-        changed = np.nonzero((there[0] != before).any(axis=2))
-        reached[changed] = _by_groups_of_cells(there[0], changed, choices, top_k, chosen * size)
-    found = [reached, *(_by_groups(values, choices, top_k, chosen * size) for values in there[1:])]
+        changed = np.nonzero((served_at[0] != served_before).any(axis=2))
+        reached[changed] = _by_groups_of_cells(served_at[0], changed, choices, top_k, chosen * size)
+    reached_places = [
+        reached,
+        *(_by_groups(values, choices, top_k, chosen * size) for values in served_at[1:]),
+    ]
     # loads that no choice of groups can give are met as near as can be: no place is reached beyond its choices
     gpus, by_node, by_domain = (
-        np.minimum(values, sum_by_place(pairs, place)) for values, place in zip(found, places, strict=True)
+        np.minimum(values, sum_by_place(pairs, place))
+        for values, place in zip(reached_places, places, strict=True)
     )
     gpus, pairs, by_node, by_domain = (values[:, :, None] for values in (gpus, pairs, by_node, by_domain))
     return TokenHits(gpus, pairs, by_node, by_domain, 0)
@@ -431,16 +437,16 @@ def _weights(group_load: Floats, drawn: Floats, picked: Ints) -> Floats:
     """
     groups = group_load.shape[2]
     choices = np.stack([np.flatnonzero((picked == group).any(axis=1)) for group in range(groups)])
-    each = np.maximum(group_load, 1e-12)
-    rate = each.copy()
+    target = np.maximum(group_load, 1e-12)
+    rate = target.copy()
     weight = np.ones_like(drawn)
     part = np.maximum(drawn, 1e-12)
     for _ in range(_ROUNDS):
         log = np.log(rate)[..., picked].sum(axis=3)
         weight = np.exp(log - log.max(axis=2, keepdims=True))
         weight /= weight.sum(axis=2, keepdims=True)
-        got = each * (weight / part)[..., choices].sum(axis=3)
-        rate *= np.clip(each / np.maximum(got, 1e-12), 0.2, 5.0)
+        sums = target * (weight / part)[..., choices].sum(axis=3)
+        rate *= np.clip(target / np.maximum(sums, 1e-12), 0.2, 5.0)
         rate = np.clip(rate / rate.max(axis=2, keepdims=True), 1e-9, 1.0)
     return weight
 
@@ -453,46 +459,46 @@ def _served(assignment: Assignment, slot_share: Floats, groups: int) -> Floats:
     cell = (np.arange(layers)[:, None] * groups + group) * assignment.gpus + assignment.slot_gpu
     cells = layers * groups * assignment.gpus
     of_scenario = zip(np.broadcast_to(cell, slot_share.shape), slot_share, strict=True)
-    by_group = np.stack([np.bincount(at.ravel(), each.ravel(), cells) for at, each in of_scenario])
+    by_group = np.stack([np.bincount(at.ravel(), share.ravel(), cells) for at, share in of_scenario])
     return by_group.astype(np.float64).reshape(scenarios, layers, groups, assignment.gpus)
 
 
 def _by_groups_of_cells(
-    there: Floats, cells: tuple[Ints, ...], choices: _GroupChoices, top_k: int, experts: int
+    served: Floats, cells: tuple[Ints, ...], choices: _GroupChoices, top_k: int, experts: int
 ) -> Floats:
     """As :func:`_by_groups`, of some cells ``[scenario, layer, place]`` alone, ``[cells]``."""
     scenario, layer, place = cells
-    rows = there[scenario, layer, :, place][None, ..., None]  # each is a layer with one place
+    rows = served[scenario, layer, :, place][None, ..., None]  # each is a layer with one place
     of_cells = replace(
         choices, drawn=choices.drawn[None, scenario, layer], weight=choices.weight[None, scenario, layer]
     )
     return _by_groups(rows, of_cells, top_k, experts)[0, :, 0] if len(place) else np.zeros(0)
 
 
-def _by_groups(there: Floats, choices: _GroupChoices, top_k: int, experts: int) -> Floats:
+def _by_groups(served: Floats, choices: _GroupChoices, top_k: int, experts: int) -> Floats:
     """Chance that a token reaches each place, ``[scenarios, layers, places]``.
 
-    ``there``: part of a layer's load that a place serves of each group, ``[scenarios, layers, groups, places]``;
+    ``served``: part of a layer's load that a place serves of each group, ``[scenarios, layers, groups, places]``;
     ``experts``: of the groups chosen.
     """
     rows, drawn, weight = (
-        values.reshape(-1, *values.shape[2:]) for values in (there, choices.drawn, choices.weight)
+        values.reshape(-1, *values.shape[2:]) for values in (served, choices.drawn, choices.weight)
     )
-    most = max(1, _CELLS // (len(choices.picked) * there.shape[3]))
+    size = max(1, _MAX_CELLS // (len(choices.picked) * served.shape[3]))
     reached = [
-        _by_choices(rows[some], drawn[some], weight[some], choices.picked, top_k, experts)
-        for some in (slice(first, first + most) for first in range(0, len(rows), most))
+        _by_choices(rows[part], drawn[part], weight[part], choices.picked, top_k, experts)
+        for part in (slice(start, start + size) for start in range(0, len(rows), size))
     ]
-    return np.concatenate(reached).reshape(*there.shape[:2], there.shape[3])
+    return np.concatenate(reached).reshape(*served.shape[:2], served.shape[3])
 
 
 def _by_choices(
-    there: Floats, drawn: Floats, weight: Floats, picked: Ints, top_k: int, experts: int
+    served: Floats, drawn: Floats, weight: Floats, picked: Ints, top_k: int, experts: int
 ) -> Floats:
-    """The same of some layers, ``[layers, places]``: their load at each place is ``there``, by group."""
-    share = there[:, picked[:, 0]]
+    """The same of some layers, ``[layers, places]``: their load at each place is ``served``, by group."""
+    share = served[:, picked[:, 0]]
     for column in picked.T[1:]:
-        share += there[:, column]
+        share += served[:, column]
     share /= np.maximum(drawn, 1e-300)[..., None]
     held = np.minimum(share, 1.0)  # shares are never below 0
     held *= experts
@@ -551,15 +557,15 @@ class ExpertUse:
     @cached_property
     def digest(self) -> bytes:
         """A few bytes that are equal for equal uses, as a key: the arrays themselves are long."""
-        found = blake2b(f"{self.experts} {self.top_k} {self.repeats}".encode(), digest_size=20)
+        digest = blake2b(f"{self.experts} {self.top_k} {self.repeats}".encode(), digest_size=20)
         hits = (
             () if self.hits is None else (self.hits.gpus, self.hits.pairs, self.hits.nodes, self.hits.domains)
         )
         copies = () if self.filled is None else (self.filled.busiest,)
         for array in (self.slot_gpu, self.share, self.slot_share, *hits, *copies):
-            found.update(f"{array.dtype}{array.shape}".encode())
-            found.update(np.ascontiguousarray(array).data)
-        return found.digest()
+            digest.update(f"{array.dtype}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.digest()
 
     def touched_slots(self, tokens: float) -> Floats:
         """Expected slots of each GPU that some of ``tokens`` tokens use, ``[scenarios, layers, gpus]``.
@@ -574,8 +580,8 @@ class ExpertUse:
     def _log_missed(self) -> Floats:
         """Log of the chance that a token misses a slot, ``[scenarios, layers, slots]``, the same at every batch."""
         chance = np.clip(self.top_k * self.slot_share, 0.0, 1.0)
-        found: Floats = np.log1p(-np.minimum(chance, 1 - 1e-15))
-        return found
+        log_missed: Floats = np.log1p(-np.minimum(chance, 1 - 1e-15))
+        return log_missed
 
     def token_share(self, limit: tuple[int, int] = (0, 0)) -> Floats:
         """Fraction of the tokens that a place receives, one copy a place, ``[scenarios, layers, places of share]``.
@@ -643,7 +649,7 @@ def expert_use(
         else slot_shares(assignment, split, load=scenario, nodes=nodes, speed=speed)
         for scenario in fraction
     ]
-    slot_share = np.stack([assignment.slot_load(*each) for each in zip(fraction, shares, strict=True)])
+    slot_share = np.stack([assignment.slot_load(*row) for row in zip(fraction, shares, strict=True)])
     share = sum_by_gpu(slot_share, assignment.slot_gpu, assignment.gpus)
     return ExpertUse(share, slot_share, assignment.slot_gpu, assignment.experts, top_k)
 

@@ -72,15 +72,15 @@ def token_traffic(
     -----
     GPUs, nodes and domains are those of the first replica; bytes are of all of them.
     """
-    first = [use for use in uses[0] if use is not None]
-    if not first:
+    first_uses = [use for use in uses[0] if use is not None]
+    if not first_uses:
         return None
-    found = _traffic(deployment, layout, uses, batch)
-    tokens = max((use.hits.tokens for use in first if use.hits is not None), default=0)
+    traffic = _traffic(deployment, layout, uses, batch)
+    tokens = max((use.hits.tokens for use in first_uses if use.hits is not None), default=0)
     if not tokens:
-        return found
+        return traffic
     independent = _traffic(deployment, layout, uses, batch, independent=True)
-    return replace(found, routing=list(traces), tokens=tokens, independent=independent)
+    return replace(traffic, routing=list(traces), tokens=tokens, independent=independent)
 
 
 def _traffic(
@@ -125,8 +125,8 @@ def _reached(
     reached = []
     for place in (np.arange(use.gpus), nodes, deployment.domains(stage)):
         share = sum_by_place(use.share, numbered(place))
-        each = replace(use, share=share).token_share(limit).sum(axis=-1).mean(axis=0)
-        reached.append(np.repeat(each, use.repeats))  # a row may stand for many layers
+        hits_of_layer = replace(use, share=share).token_share(limit).sum(axis=-1).mean(axis=0)
+        reached.append(np.repeat(hits_of_layer, use.repeats))  # a row may stand for many layers
     return reached
 
 
@@ -144,8 +144,8 @@ def _sent(
         limit=limit,
     )
     size = sum(vector_sizes(model, machine)) * use.repeats
-    found = {machine.rates.up_fabric: float(vectors.sent_up.sum(axis=(1, 2)).mean()) * size}
+    sent = {machine.rates.up_fabric: float(vectors.sent_up.sum(axis=(1, 2)).mean()) * size}
     if crosses:
         out = machine.rates.out_fabric
-        found[out] = found.get(out, 0.0) + float(vectors.sent_out.sum(axis=(1, 2)).mean()) * size
-    return found
+        sent[out] = sent.get(out, 0.0) + float(vectors.sent_out.sum(axis=(1, 2)).mean()) * size
+    return sent

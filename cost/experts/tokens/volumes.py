@@ -169,8 +169,8 @@ def placed_vectors(
         chance, reached = use.hits.pairs if family == "per-copy" else use.hits.gpus, use.hits.domains
     else:
         chance = (use.top_k * use.share if family == "per-copy" else use.token_share(limit))[:, :, None]
-        whole = replace(use, share=sum_by_place(use.share, index)) if per_node else use
-        reached = whole.token_share(limit)[:, :, None] if per_node else chance
+        by_domain = replace(use, share=sum_by_place(use.share, index)) if per_node else use
+        reached = by_domain.token_share(limit)[:, :, None] if per_node else chance
     if chance.shape[2] > 1:
         return _per_node_by_source(group, chance, reached) if per_node else _direct_by_source(group, chance)
     chance, reached = chance[:, :, 0], reached[:, :, 0]
@@ -234,8 +234,8 @@ def _per_node(group: _Group, chance: Floats, reached: Floats) -> GpuVectors:
 def _direct_by_source(group: _Group, chance: Floats) -> GpuVectors:
     """As :func:`_direct`, ``chance [..., sources, gpus]`` of the tokens of each GPU."""
     outside = group.index[:, None] != group.index
-    own = np.eye(len(outside), dtype=bool)
-    near, far = np.where(outside | own, 0.0, chance), np.where(outside, chance, 0.0)
+    same = np.eye(len(outside), dtype=bool)
+    near, far = np.where(outside | same, 0.0, chance), np.where(outside, chance, 0.0)
     return GpuVectors(
         received_up=group.tokens * near.sum(axis=-2),
         sent_up=group.tokens * near.sum(axis=-1),
@@ -249,8 +249,8 @@ def _per_node_by_source(group: _Group, chance: Floats, reached: Floats) -> GpuVe
     """As :func:`_per_node`, by the GPU that a token comes from."""
     straight = _direct_by_source(group, chance)
     members = group.members[group.index]
-    other = group.index[:, None] != np.arange(len(group.members))
-    sent = group.tokens * np.where(other, reached, 0.0)
+    elsewhere = group.index[:, None] != np.arange(len(group.members))
+    sent = group.tokens * np.where(elsewhere, reached, 0.0)
     # what the domain's GPUs need from outside comes in at each of them alike, and is forwarded to the others
     needed = straight.received_out
     of_domain = group.of_domain(needed)
@@ -270,5 +270,5 @@ def _all_gather(group: _Group, shape: tuple[int, ...]) -> GpuVectors:
     up = (group.in_domain - group.tokens) + outside * (members - 1) / members
     sent = np.full(len(members), group.tokens * (len(group.members) - 1))
     everything = np.full(len(members), group.all_tokens)
-    found = (up, up, outside / members, sent, everything)
-    return GpuVectors(*(np.broadcast_to(value, (*shape, len(members))) for value in found))
+    volumes = (up, up, outside / members, sent, everything)
+    return GpuVectors(*(np.broadcast_to(value, (*shape, len(members))) for value in volumes))

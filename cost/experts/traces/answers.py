@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cost.experts.traces.counts import Wanted
 from cost.experts.traces.routing import RoutedTokens
-from cost.experts.traces.text_files import MOST_BYTES, numbers, parse_document, parse_lines
+from cost.experts.traces.text_files import MAX_BYTES, numbers, parse_document, parse_lines
 from topology.base.errors import InputError, input_name, one_line
 from topology.base.npy import load_npy
 from topology.base.units import plural
@@ -28,7 +28,7 @@ _INTEGER = re.compile(r"u?int(8|16|32|64)|[<>|][iu][1248]")
 """Names of NumPy's integer types, which are little-endian where they do not say."""
 
 
-def read_answers(path: Path, wanted: Wanted | None) -> RoutedTokens:
+def read_answers(path: Path, model: Wanted | None) -> RoutedTokens:
     """Open what servers returned for requests: a JSON document of an answer or a list of them, or a line for each.
 
     Read are ``routed_experts`` of each choice and ``prompt_routed_experts`` of an answer, ``[tokens, layers, k]``:
@@ -37,7 +37,7 @@ def read_answers(path: Path, wanted: Wanted | None) -> RoutedTokens:
     from the model alone).
     """
     name = str(path)
-    shapes = [array.shape for _, array in _arrays(path, wanted)]
+    shapes = [array.shape for _, array in _arrays(path, model)]
     if not shapes:
         raise InputError(
             f"{name}: no {KEY!r} in its answers; serve with --enable-return-routed-experts (SGLang: ask with "
@@ -46,7 +46,7 @@ def read_answers(path: Path, wanted: Wanted | None) -> RoutedTokens:
     rows, k = shapes[0][1:]
 
     def pieces() -> Iterator[NDArray[Any]]:
-        for where, array in _arrays(path, wanted):
+        for where, array in _arrays(path, model):
             if array.shape[1:] != (rows, k):
                 raise InputError(f"{name}, {where}: {list(array.shape)}, and [tokens, {rows}, {k}] before.")
             yield array
@@ -57,14 +57,14 @@ def read_answers(path: Path, wanted: Wanted | None) -> RoutedTokens:
     )
 
 
-def _arrays(path: Path, wanted: Wanted | None) -> Iterator[tuple[str, NDArray[Any]]]:
+def _arrays(path: Path, model: Wanted | None) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield the place and the array of everything routed in a file that has some tokens."""
     for where, answer in _answers(path):
         for inner, value in _values(answer):
             if value is None:
                 continue
             at = f"{where}{inner}"
-            array = _decoded(f"{path}, {at}", value, wanted)
+            array = _decoded(f"{path}, {at}", value, model)
             if array.shape[0]:
                 yield at, array
 
@@ -74,7 +74,7 @@ def _answers(path: Path) -> Iterator[tuple[str, Any]]:
     if path.suffix.lower() == ".json" and not _has_lines(path):
         document = parse_document(path, "a line for each answer (.jsonl), or an .npy")
         answers = document if isinstance(document, list) else [document]
-        yield from ((f"answer {i}, " if len(answers) > 1 else "", each) for i, each in enumerate(answers))
+        yield from ((f"answer {i}, " if len(answers) > 1 else "", value) for i, value in enumerate(answers))
         return
     yield from ((f"{line}, ", answer) for line, answer in parse_lines(path))
 
@@ -82,7 +82,7 @@ def _answers(path: Path) -> Iterator[tuple[str, Any]]:
 def _has_lines(path: Path) -> bool:
     """Whether a ``.json`` holds an object on its first line and more lines after it."""
     with path.open("rb") as file:
-        return file.readline(MOST_BYTES + 1).rstrip().endswith(b"}") and bool(file.read(1))
+        return file.readline(MAX_BYTES + 1).rstrip().endswith(b"}") and bool(file.read(1))
 
 
 def _values(answer: Any) -> Iterator[tuple[str, Any]]:
@@ -102,11 +102,11 @@ def _values(answer: Any) -> Iterator[tuple[str, Any]]:
             yield from ((f"{key}[{i}].{where}", value) for where, value in _values(part))
 
 
-def _decoded(where: str, value: Any, wanted: Wanted | None) -> NDArray[Any]:
+def _decoded(where: str, value: Any, model: Wanted | None) -> NDArray[Any]:
     """Return ``[tokens, layers, k]`` whole numbers."""
     if isinstance(value, str):
         raw = _bytes(where, value)
-        array = load_npy(io.BytesIO(raw), where) if raw.startswith(_NPY) else _bare(where, raw, wanted)
+        array = load_npy(io.BytesIO(raw), where) if raw.startswith(_NPY) else _bare(where, raw, model)
     elif isinstance(value, dict):
         array = _shaped(where, value)
     else:
@@ -125,17 +125,17 @@ def _bytes(where: str, text: object) -> bytes:
         raise InputError(f"{where}: not base64 ({one_line(error)}).") from error
 
 
-def _bare(where: str, raw: bytes, wanted: Wanted | None) -> NDArray[Any]:
+def _bare(where: str, raw: bytes, model: Wanted | None) -> NDArray[Any]:
     """Return SGLang's flat int32 in the shape of the model."""
-    if wanted is None or not wanted.top_k:
+    if model is None or not model.top_k:
         raise InputError(
             f"{where}: ids without a shape, as SGLang returns them; give the model ({input_name('model')})."
         )
-    for layers in (wanted.layers, len(wanted.moe_layers)):
-        if len(raw) % (4 * layers * wanted.top_k) == 0:
-            return np.frombuffer(raw, dtype="<i4").reshape(-1, layers, wanted.top_k)
+    for layers in (model.layers, len(model.moe_layers)):
+        if len(raw) % (4 * layers * model.top_k) == 0:
+            return np.frombuffer(raw, dtype="<i4").reshape(-1, layers, model.top_k)
     raise InputError(
-        f"{where}: {len(raw):,} bytes are no int32 [tokens, {wanted.layers}, {wanted.top_k}]; is it from "
+        f"{where}: {len(raw):,} bytes are no int32 [tokens, {model.layers}, {model.top_k}]; is it from "
         "another model?"
     )
 
@@ -150,10 +150,10 @@ def _shaped(where: str, value: dict[str, Any]) -> NDArray[Any]:
         dtype = f"uint{8 * (len(raw) // size)}" if len(raw) == size else f"int{8 * (len(raw) // size)}"
     if _INTEGER.fullmatch(str(dtype)) is None:
         raise InputError(f"{where}: its dtype is {str(dtype)[:40]}, not an integer type.")
-    found = np.dtype(str(dtype))
-    found = found if str(dtype)[0] == ">" else found.newbyteorder("<")
-    if len(raw) != size * found.itemsize:
+    number_type = np.dtype(str(dtype))
+    number_type = number_type if str(dtype)[0] == ">" else number_type.newbyteorder("<")
+    if len(raw) != size * number_type.itemsize:
         raise InputError(f"{where}: {len(raw):,} bytes for {shape} of {dtype}; the file is truncated.")
     if not size:  # beside a length of 0 another may be larger than an array can have
-        return np.zeros((0, 1, 1), dtype=found)
-    return np.frombuffer(raw, dtype=found).reshape(shape)
+        return np.zeros((0, 1, 1), dtype=number_type)
+    return np.frombuffer(raw, dtype=number_type).reshape(shape)

@@ -38,8 +38,10 @@ class Wanted:
     def words(self) -> str:
         """The shapes that can be used, for error messages."""
         moe = f"[{len(self.moe_layers)}, {self.experts}]"
-        whole = f" or [{self.layers}, {self.experts}]" if self.layers != len(self.moe_layers) else ""
-        return f"{moe}{whole} (MoE layers, or all layers with the dense ones zero; windows may come first)"
+        all_layers = f" or [{self.layers}, {self.experts}]" if self.layers != len(self.moe_layers) else ""
+        return (
+            f"{moe}{all_layers} (MoE layers, or all layers with the dense ones zero; windows may come first)"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +76,7 @@ class TokenCounts:
         return [*([self.windows] if self.windows > 1 else []), self.rows, self.experts]
 
 
-def of_array(path: str, kind: str, array: NDArray[Any], wanted: Wanted | None) -> TokenCounts:
+def of_array(path: str, kind: str, array: NDArray[Any], model: Wanted | None) -> TokenCounts:
     """Return the counts of ``[rows, experts]`` or ``[windows, rows, experts]``.
 
     Raises
@@ -87,12 +89,12 @@ def of_array(path: str, kind: str, array: NDArray[Any], wanted: Wanted | None) -
     shape = list(array.shape)
     if len(shape) not in {2, 3}:
         needs = (
-            f"the model needs {wanted.words}" if wanted else "loads have [layers, experts] or windows before"
+            f"the model needs {model.words}" if model else "loads have [layers, experts] or windows before"
         )
         raise InputError(f"{path}: has shape {shape}; {needs}.")
     if 0 in shape:
-        what = ("scenario", "layer", "expert")[shape.index(0) + 3 - len(shape)]
-        raise InputError(f"{path}: has shape {shape}, without any {what}; give at least one.")
+        axis = ("scenario", "layer", "expert")[shape.index(0) + 3 - len(shape)]
+        raise InputError(f"{path}: has shape {shape}, without any {axis}; give at least one.")
     windows = array if len(shape) == 3 else array[None]
     count, rows, experts = windows.shape
     return TokenCounts(path, kind, count, rows, experts, lambda: pieces(windows))
@@ -102,7 +104,7 @@ def pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
     """Yield runs along the first axis, in order, each about `PIECE_BYTES` at most."""
     if array.size:
         step = max(1, PIECE_BYTES // (array.size // len(array) * max(8, array.itemsize)))
-        yield from (array[first : first + step] for first in range(0, len(array), step))
+        yield from (array[start : start + step] for start in range(0, len(array), step))
 
 
 def npz_array(path: Path, key: str) -> NDArray[Any]:
@@ -126,28 +128,28 @@ def npz_archive(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def model_rows(
-    path: str, tokens: NDArray[Any], wanted: Wanted, names: tuple[str, ...] = (), *, unused: int = 0
+    path: str, tokens: NDArray[Any], model: Wanted, names: tuple[str, ...] = (), *, unused: int = 0
 ) -> tuple[list[int], tuple[str, ...]]:
     """Return which rows of ``tokens [scenarios, rows, experts]`` are the MoE layers, and notes.
 
     Rows are the MoE layers in order, or all layers of the model with the dense ones empty. ``names``: of the
     scenarios. ``unused``: experts of a dense layer that may have tokens all the same.
     """
-    moe = list(wanted.moe_layers)
-    dense = sorted(set(range(wanted.layers)) - set(moe)) if tokens.shape[1] == wanted.layers else []
+    moe = list(model.moe_layers)
+    dense = sorted(set(range(model.layers)) - set(moe)) if tokens.shape[1] == model.layers else []
     rows = moe if dense else list(range(len(moe)))
     used, empty = (tokens[:, dense] > 0).sum(axis=2) > unused, ~tokens[:, rows].any(axis=2)
     of_another = "is dense but has tokens; are they from another model?"
     unrecorded = "has experts, but all loads are 0; record for longer, or merge windows."
-    for wrong, layers, problem in ((used, dense, of_another), (empty, moe, unrecorded)):
-        if wrong.any():
-            scenario, row = (int(i) for i in np.argwhere(wrong)[0])
+    for invalid, layers, problem in ((used, dense, of_another), (empty, moe, unrecorded)):
+        if invalid.any():
+            scenario, row = (int(i) for i in np.argwhere(invalid)[0])
             name = f"scenario {names[scenario]}, " if names else ""
             raise InputError(f"{path}: {name}layer {layers[row]} of the model {problem}")
     return rows, (f"{plural(len(dense), 'row')} of dense layers, all zero, dropped",) if dense else ()
 
 
-def rank_notes(recorded: Mapping[int, int], all_records: int, what: str) -> list[str]:
+def rank_notes(recorded: Mapping[int, int], all_records: int, records: str) -> list[str]:
     """Return notes on the ranks that were summed, and on what is missing; ``recorded``: records of each rank."""
     ranks = sorted(recorded)
     notes = [f"rank {ranks[0]} only, no other rank"]
@@ -155,30 +157,32 @@ def rank_notes(recorded: Mapping[int, int], all_records: int, what: str) -> list
         notes = [f"summed over {len(ranks)} ranks, {ranks[0]} to {ranks[-1]}"]
     absent = sorted(set(range(ranks[-1])) - set(ranks))
     lacking = [rank for rank in ranks if recorded[rank] < all_records]
-    for some, problem in (
+    for ranks_hit, problem in (
         (absent, "no file of rank {}: their tokens are missing"),
-        (lacking, f"rank {{}}: some {what} of other ranks missing, counted as 0"),
+        (lacking, f"rank {{}}: some {records} of other ranks missing, counted as 0"),
     ):
-        if some:
-            notes.append(problem.format(", ".join(map(str, some[:8]))))
+        if ranks_hit:
+            notes.append(problem.format(", ".join(map(str, ranks_hit[:8]))))
     return notes
 
 
 # Engines count tokens by slot, and say which expert each slot holds.
 
 
-def experts_of_map(path: str, slots: NDArray[Any], wanted: Wanted | None) -> int:
+def experts_of_map(path: str, slots: NDArray[Any], model: Wanted | None) -> int:
     """Return the number of experts that a map ``[layers, slots]`` of slots to experts knows; -1: an unused slot."""
     if slots.dtype.kind not in "iu" or slots.ndim != 2 or not slots.size:
         raise InputError(f"{path}: its slot map is {slots.dtype} {list(slots.shape)}, not [layers, slots].")
-    least, most = int(slots.min()), int(slots.max())
-    if least < -1 or not 0 <= most < slots.size:
-        raise InputError(f"{path}: its slot map contains the invalid expert {least if least < -1 else most}.")
-    if wanted and most + 1 != wanted.experts:
+    least, highest = int(slots.min()), int(slots.max())
+    if least < -1 or not 0 <= highest < slots.size:
         raise InputError(
-            f"{path}: its slot map has experts 0..{most}; the model has 0..{wanted.experts - 1}."
+            f"{path}: its slot map contains the invalid expert {least if least < -1 else highest}."
         )
-    return most + 1
+    if model and highest + 1 != model.experts:
+        raise InputError(
+            f"{path}: its slot map has experts 0..{highest}; the model has 0..{model.experts - 1}."
+        )
+    return highest + 1
 
 
 def to_experts(where: str, counts: NDArray[Any], slots: NDArray[Any], experts: int) -> NDArray[np.float64]:
@@ -189,9 +193,9 @@ def to_experts(where: str, counts: NDArray[Any], slots: NDArray[Any], experts: i
             "must match."
         )
     values = counts.astype(np.float64)
-    bad = ~np.isfinite(values) | (values < 0) | ((slots < 0) & (values != 0))
-    if bad.any():
-        layer, slot = (int(i) for i in np.argwhere(bad)[0])
+    invalid = ~np.isfinite(values) | (values < 0) | ((slots < 0) & (values != 0))
+    if invalid.any():
+        layer, slot = (int(i) for i in np.argwhere(invalid)[0])
         raise InputError(
             f"{where}: row {layer}, slot {slot}: {counts[layer, slot]} is not a token count of an expert."
         )

@@ -12,7 +12,7 @@ from cost.experts.traces.counts import TokenCounts
 from cost.experts.traces.open import is_routing, open_counts, open_routing
 from cost.experts.traces.routing import RoutingTrace, collect_routing
 from cost.experts.traces.statistics import CoActivation, LoadStatistics, coactivation, load_statistics
-from cost.experts.traces.windows import MOST_WINDOWS, Windows, collect_windows
+from cost.experts.traces.windows import MAX_WINDOWS, Windows, collect_windows
 from topology.base.errors import InputError
 
 _OF_ONE_EXPERT = 0.5 * (1 + 1e-6)
@@ -89,7 +89,7 @@ def describe(text: str, on_progress: Callable[[str, float], None] | None) -> Des
     if is_routing(text):
         return _describe_trace(text, on_progress)
     recording = open_counts(text)
-    windows = collect_windows(recording, MOST_WINDOWS, on_progress)
+    windows = collect_windows(recording, MAX_WINDOWS, on_progress)
     trace = _describe_trace(text, on_progress) if recording.per_token else None
     return Description(recording, windows, load_statistics(windows.tokens), trace)
 

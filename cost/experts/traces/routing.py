@@ -14,11 +14,11 @@ from topology.base.errors import InputError
 from topology.base.npy import whole_numbers
 from topology.base.units import plural
 
-MOST_TOKENS = 2**16
+MAX_TOKENS = 2**16
 """Tokens of a trace that are kept: 61 MB for 58 layers of 8 choices; a mean over them is known to 0.4 %."""
-MOST_EXPERTS = 2**15
+MAX_EXPERTS = 2**15
 """Ids are kept in 16 bits."""
-_NONE = -1
+_UNUSED = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class RoutingTrace:
     choices:
         int16 ``[layers, tokens, k]``: ids of logical experts, -1 for a choice that was not used; layers are the
         MoE layers in order, tokens in the order of the file, and row ``t`` is the same token in every layer. An even
-        sample of at most :data:`MOST_TOKENS` tokens where the file has more.
+        sample of at most :data:`MAX_TOKENS` tokens where the file has more.
     counts:
         int64 ``[layers, experts]``: choices of each expert by *all* tokens of the file.
     tokens:
@@ -109,18 +109,18 @@ class RoutingTrace:
         choices = self.choices[: len(which)] if self.repeated else self.choices[list(which)]
         return replace(self, choices=choices, counts=self.counts[list(which)])
 
-    def sample(self, most: int) -> RoutingTrace:
-        """Return at most ``most`` tokens, evenly spaced: always the same ones. ``counts`` stay those of all."""
-        if most >= self.kept:
+    def sample(self, limit: int) -> RoutingTrace:
+        """Return at most ``limit`` tokens, evenly spaced: always the same ones. ``counts`` stay those of all."""
+        if limit >= self.kept:
             return self
-        return replace(self, choices=self.choices[:, evenly_spaced(self.kept, most)])
+        return replace(self, choices=self.choices[:, evenly_spaced(self.kept, limit)])
 
-    def part(self, first: int, last: int) -> RoutingTrace:
-        """Return the kept tokens ``first`` to ``last - 1`` as a trace of its own, with their own counts.
+    def part(self, start: int, end: int) -> RoutingTrace:
+        """Return the kept tokens ``start`` to ``end - 1`` as a trace of its own, with their own counts.
 
         What is learned from one half of a trace is scored on the other.
         """
-        choices = self.choices[:, first:last]
+        choices = self.choices[:, start:end]
         counts = np.stack(
             [_counted(layer, self.experts) for layer in choices[: 1 if self.repeated else None]]
         )
@@ -128,9 +128,9 @@ class RoutingTrace:
         return replace(self, choices=choices, counts=counts, tokens=choices.shape[1])
 
 
-def evenly_spaced(tokens: int, most: int) -> NDArray[np.int64]:
-    """Return ``most`` of ``tokens`` indices, evenly spaced and increasing."""
-    return np.arange(most, dtype=np.int64) * tokens // most
+def evenly_spaced(tokens: int, count: int) -> NDArray[np.int64]:
+    """Return ``count`` of ``tokens`` indices, evenly spaced and increasing."""
+    return np.arange(count, dtype=np.int64) * tokens // count
 
 
 def repeated_ids(choices: NDArray[Any]) -> tuple[NDArray[np.bool_], NDArray[Any]]:
@@ -164,47 +164,53 @@ class _Collected:
         if source.k > 1 and not piece.all():  # what was not recorded, engines leave as it was: zeros
             unwritten = (piece == 0).all(axis=2)
             self.zeros += int(unwritten.sum())
-            piece = np.where(unwritten[..., None], _NONE, piece)
+            piece = np.where(unwritten[..., None], _UNUSED, piece)
         self._check(piece)
-        most = max(int(piece.max(initial=_NONE)) + 1, self.counts.shape[1])
+        experts = max(int(piece.max(initial=_UNUSED)) + 1, self.counts.shape[1])
         # a column before the first expert takes the choices that were not used
-        cell = piece + (np.arange(source.rows, dtype=np.int64) * (most + 1) + 1)[:, None]
-        found = np.bincount(cell.ravel(), minlength=source.rows * (most + 1)).reshape(source.rows, most + 1)
-        self.counts = np.pad(self.counts, ((0, 0), (0, most - self.counts.shape[1]))) + found[:, 1:]
+        cell = piece + (np.arange(source.rows, dtype=np.int64) * (experts + 1) + 1)[:, None]
+        counts = np.bincount(cell.ravel(), minlength=source.rows * (experts + 1)).reshape(
+            source.rows, experts + 1
+        )
+        self.counts = np.pad(self.counts, ((0, 0), (0, experts - self.counts.shape[1]))) + counts[:, 1:]
         self.empty += int((piece < 0).all(axis=(1, 2)).sum())
-        kept, first = min(MOST_TOKENS, source.tokens), self.done
-        begin, end = (-(-edge * kept // source.tokens) for edge in (first, first + len(piece)))
-        at = np.arange(begin, end, dtype=np.int64) * source.tokens // kept - first
+        sampled, done = min(MAX_TOKENS, source.tokens), self.done
+        begin, end = (-(-edge * sampled // source.tokens) for edge in (done, done + len(piece)))
+        at = np.arange(begin, end, dtype=np.int64) * source.tokens // sampled - done
         self.sample.append(np.asarray(piece[at], dtype=np.int16))
         self.done += len(piece)
 
     def _check(self, piece: NDArray[Any]) -> None:
         """Reject ids that cannot be, and an expert that a token has twice."""
-        limit = self.experts or MOST_EXPERTS
-        has = f"the model has experts 0..{limit - 1}" if self.experts else f"ids below {limit:,} are read"
-        self._refuse((piece < _NONE) | (piece >= limit), piece, f", but {has} (-1: an unused choice).")
+        limit = self.experts or MAX_EXPERTS
+        known_ids = (
+            f"the model has experts 0..{limit - 1}" if self.experts else f"ids below {limit:,} are read"
+        )
+        self._refuse(
+            (piece < _UNUSED) | (piece >= limit), piece, f", but {known_ids} (-1: an unused choice)."
+        )
         once = " twice; a token uses an expert only once. Are these expert ids?"
         self._refuse(*repeated_ids(piece), once)
 
-    def _refuse(self, wrong: NDArray[np.bool_], piece: NDArray[Any], problem: str) -> None:
+    def _refuse(self, invalid: NDArray[np.bool_], piece: NDArray[Any], problem: str) -> None:
         """Refuse the first of the choices that are wrong."""
-        if wrong.any():
-            token, row, choice = (int(i) for i in np.argwhere(wrong)[0])
+        if invalid.any():
+            token, row, choice = (int(i) for i in np.argwhere(invalid)[0])
             where = f"{self.source.path}: token {self.done + token}, layer row {row}"
             raise InputError(f"{where}: expert {int(piece[token, row, choice])}{problem}")
 
 
 def collect_routing(
     source: RoutedTokens,
-    wanted: Wanted | None = None,
+    model: Wanted | None = None,
     on_progress: Callable[[str, float], None] | None = None,
 ) -> RoutingTrace:
     """Read a file of routed experts once, in pieces: every id is checked and counted, an even sample is kept.
 
     Parameters
     ----------
-    wanted:
-        What the model needs; None: experts up to the highest id that is there.
+    model:
+        What it needs; None: experts up to the highest id that is there.
     on_progress:
         Called with the path and the fraction that was read.
 
@@ -216,60 +222,64 @@ def collect_routing(
     """
     if not source.tokens or not source.k or not source.rows:
         raise InputError(f"{source.path}: has shape {source.shape}, without any token choices.")
-    if wanted is not None:
-        _require_fit(source, wanted)
-    experts = wanted.experts if wanted else source.experts
-    found = _Collected(source, experts, np.zeros((source.rows, experts or 0), dtype=np.int64))
+    if model is not None:
+        _require_fit(source, model)
+    experts = model.experts if model else source.experts
+    collected = _Collected(source, experts, np.zeros((source.rows, experts or 0), dtype=np.int64))
     for piece in source.pieces():
-        found.add(piece)
+        collected.add(piece)
         if on_progress:
-            on_progress(source.path, found.done / source.tokens)
-    if found.done != source.tokens:
+            on_progress(source.path, collected.done / source.tokens)
+    if collected.done != source.tokens:
         raise InputError(
-            f"{source.path}: {found.done:,} of {source.tokens:,} tokens are present; the file is truncated."
+            f"{source.path}: {collected.done:,} of {source.tokens:,} tokens are present; the file is truncated."
         )
-    if not found.counts.any():
+    if not collected.counts.any():
         raise InputError(f"{source.path}: no choice of an expert in its {plural(source.tokens, 'token')}.")
-    choices = np.concatenate(found.sample)
+    choices = np.concatenate(collected.sample)
     recorded = (choices >= 0).any(axis=(1, 2))
     choices = np.ascontiguousarray(np.moveaxis(choices[recorded], 1, 0))
     notes = list(source.notes)
-    if found.zeros:
+    if collected.zeros:
         notes.append(
-            f"{found.zeros:,} times all choices of a token in a layer are 0, treated as not recorded"
+            f"{collected.zeros:,} times all choices of a token in a layer are 0, treated as not recorded"
         )
-    if found.empty:
-        notes.append(f"{found.empty:,} of {source.tokens:,} tokens without any choice, left out")
-    if choices.shape[1] < source.tokens - found.empty:
+    if collected.empty:
+        notes.append(f"{collected.empty:,} of {source.tokens:,} tokens without any choice, left out")
+    if choices.shape[1] < source.tokens - collected.empty:
         notes.append(
             f"{choices.shape[1]:,} of {source.tokens:,} tokens kept, evenly spaced; counts are of all"
         )
     trace = RoutingTrace(
-        choices, found.counts, source.tokens - found.empty, source.path.rpartition("/")[2], notes=tuple(notes)
+        choices,
+        collected.counts,
+        source.tokens - collected.empty,
+        source.path.rpartition("/")[2],
+        notes=tuple(notes),
     )
-    return trace if wanted is None else _of_model(source, trace, wanted)
+    return trace if model is None else _of_model(source, trace, model)
 
 
-def _require_fit(source: RoutedTokens, wanted: Wanted) -> None:
-    moe = len(wanted.moe_layers)
-    rows = f"{moe} MoE layers" + (f" or all {wanted.layers} layers" if wanted.layers != moe else "")
-    found = ""
-    if wanted.top_k is not None and source.k != wanted.top_k:
-        found = plural(source.k, "choice") + " of a token"
-    elif source.rows not in {1, moe, wanted.layers}:
-        found = plural(source.rows, "layer")
-    elif source.experts is not None and source.experts != wanted.experts:
-        found = plural(source.experts, "expert")
-    if found:
+def _require_fit(source: RoutedTokens, model: Wanted) -> None:
+    moe = len(model.moe_layers)
+    rows = f"{moe} MoE layers" + (f" or all {model.layers} layers" if model.layers != moe else "")
+    mismatch = ""
+    if model.top_k is not None and source.k != model.top_k:
+        mismatch = plural(source.k, "choice") + " of a token"
+    elif source.rows not in {1, moe, model.layers}:
+        mismatch = plural(source.rows, "layer")
+    elif source.experts is not None and source.experts != model.experts:
+        mismatch = plural(source.experts, "expert")
+    if mismatch:
         raise InputError(
-            f"{source.path}: has shape {source.shape}, {found}; the model routes each token to {wanted.top_k} of "
-            f"{wanted.experts} experts in {rows}, or give one layer [tokens, {wanted.top_k}] for all."
+            f"{source.path}: has shape {source.shape}, {mismatch}; the model routes each token to {model.top_k} of "
+            f"{model.experts} experts in {rows}, or give one layer [tokens, {model.top_k}] for all."
         )
 
 
-def _of_model(source: RoutedTokens, trace: RoutingTrace, wanted: Wanted) -> RoutingTrace:
+def _of_model(source: RoutedTokens, trace: RoutingTrace, model: Wanted) -> RoutingTrace:
     """Return the MoE layers of the model: dense rows dropped, or one layer for all."""
-    moe = len(wanted.moe_layers)
+    moe = len(model.moe_layers)
     if source.rows == 1 < moe:
         note = (
             f"only one layer of choices, used for all {moe} MoE layers; gains are those of one layer, and "
@@ -283,5 +293,5 @@ def _of_model(source: RoutedTokens, trace: RoutingTrace, wanted: Wanted) -> Rout
             notes=(*trace.notes, note),
         )
     # with one choice a row that was not recorded cannot be told from expert 0
-    rows, more = model_rows(source.path, trace.counts[None], wanted, unused=int(source.k == 1))
-    return replace(trace.rows(rows), notes=(*trace.notes, *more))
+    rows, row_notes = model_rows(source.path, trace.counts[None], model, unused=int(source.k == 1))
+    return replace(trace.rows(rows), notes=(*trace.notes, *row_notes))

@@ -51,18 +51,18 @@ class _Rank:
     slots: NDArray[Any]
 
 
-def read_counts(path: Path, wanted: Wanted | None) -> TokenCounts:
+def read_counts(path: Path, model: Wanted | None) -> TokenCounts:
     """Open a file, whose other ranks are looked for beside it, or a folder of one recording."""
     files = _files(path)
     if files[0].suffix == ".csv":
-        return _tables(path, files, wanted)
+        return _tables(path, files, model)
     data = load_torch_file(files[0])
-    found = data if isinstance(data, dict) else {}
-    if len(files) == 1 and isinstance(found.get("logical_count"), np.ndarray):
-        return of_array(str(files[0]), "SGLang stat", found["logical_count"], wanted)
-    if len(files) > 1 or "records" in found:
-        return _passes(str(path), [_rank(file) for file in files], wanted)
-    if "physical_to_logical_map" in found:
+    dump = data if isinstance(data, dict) else {}
+    if len(files) == 1 and isinstance(dump.get("logical_count"), np.ndarray):
+        return of_array(str(files[0]), "SGLang stat", dump["logical_count"], model)
+    if len(files) > 1 or "records" in dump:
+        return _passes(str(path), [_rank(file) for file in files], model)
+    if "physical_to_logical_map" in dump:
         raise InputError(f"{path}: holds a plan (physical_to_logical_map), not a recording.")
     kind = "a single tensor" if isinstance(data, np.ndarray) else f"a {type(data).__name__}"
     if isinstance(data, dict):
@@ -70,10 +70,10 @@ def read_counts(path: Path, wanted: Wanted | None) -> TokenCounts:
     raise InputError(f"{path}: holds no logical_count and no records, as SGLang dumps them, but {kind}.")
 
 
-def read_tokens(path: Path, wanted: Wanted | None) -> RoutedTokens:
+def read_tokens(path: Path, model: Wanted | None) -> RoutedTokens:
     """Return the tokens of ``per_token`` records, pass by pass, their slots as logical experts."""
     ranks = [_rank(file) for file in _files(path)]
-    slots, experts = _map(ranks, wanted)
+    slots, experts = _map(ranks, model)
     chosen = [
         (f"{rank.path}, forward pass {number}", array)
         for number in sorted({number for rank in ranks for number in rank.passes})
@@ -106,7 +106,7 @@ def read_tokens(path: Path, wanted: Wanted | None) -> RoutedTokens:
     )
 
 
-def _tables(path: Path, files: Sequence[Path], wanted: Wanted | None) -> TokenCounts:
+def _tables(path: Path, files: Sequence[Path], model: Wanted | None) -> TokenCounts:
     """Sum the tables of ranks of the first recorder (sglang#4435), which leave out experts that no token chose.
 
     Each rank counts the tokens that its router saw: with data-parallel attention its own ones, with
@@ -118,7 +118,7 @@ def _tables(path: Path, files: Sequence[Path], wanted: Wanted | None) -> TokenCo
         raise InputError(
             f"{path}: several files of rank {twice}, so of several dumps; name one of the dump to read."
         )
-    _, layers, counts = read_tables(files, TABLE, wanted)
+    _, layers, counts = read_tables(files, TABLE, model)
     absent = int(np.isnan(counts).all(axis=0).sum())
     counts = np.nan_to_num(counts, posinf=np.inf)
     apart = np.unique(counts, axis=0)
@@ -127,19 +127,19 @@ def _tables(path: Path, files: Sequence[Path], wanted: Wanted | None) -> TokenCo
         notes.append(f"{len(counts) - len(apart)} of them repeat another rank's counts, left out")
     if absent:
         notes.append(f"{absent:,} of {counts[0].size:,} counts of experts are left out, read as 0")
-    if not wanted:
+    if not model:
         notes.append(f"{counts.shape[2]} experts, by the largest expert_id")
-    found = of_array(str(path), "SGLang table", apart.sum(axis=0), wanted)
-    return replace(found, layer_ids=layers, notes=tuple(notes))
+    counted = of_array(str(path), "SGLang table", apart.sum(axis=0), model)
+    return replace(counted, layer_ids=layers, notes=tuple(notes))
 
 
 def _logical(where: str, slots: NDArray[Any], chosen: NDArray[Any]) -> NDArray[Any]:
     """Return the experts of the slots ``chosen [layers, tokens, k]``; -1 stays."""
     width = slots.shape[1]
     if chosen.size and not (chosen.min() >= -1 and chosen.max() < width):
-        wrong = int(chosen.max()) if chosen.max() >= width else int(chosen.min())
+        slot = int(chosen.max()) if chosen.max() >= width else int(chosen.min())
         raise InputError(
-            f"{where}: a token went to slot {wrong}; there are 0..{width - 1} (a fused shared expert cannot be "
+            f"{where}: a token went to slot {slot}; there are 0..{width - 1} (a fused shared expert cannot be "
             "recorded)."
         )
     layer = np.arange(len(slots))[:, None, None]
@@ -177,11 +177,11 @@ def _files(path: Path) -> list[Path]:
     named = _named(path.parent, path.suffix)
     if path not in named:
         return [path]
-    time, own = named[path]
+    time, own_rank = named[path]
     near: dict[int, list[tuple[float, Path]]] = {}
-    for file, (other, rank) in named.items():
-        if rank != own and abs(other - time) <= _SAME_DUMP_S:
-            near.setdefault(rank, []).append((abs(other - time), file))
+    for file, (file_time, rank) in named.items():
+        if rank != own_rank and abs(file_time - time) <= _SAME_DUMP_S:
+            near.setdefault(rank, []).append((abs(file_time - time), file))
     return [path, *(min(files)[1] for _, files in sorted(near.items()))]
 
 
@@ -228,28 +228,28 @@ def _rank(path: Path) -> _Rank:
     return _Rank(path, ranks.pop() if ranks else named, passes, slots)
 
 
-def _map(ranks: Sequence[_Rank], wanted: Wanted | None) -> tuple[NDArray[Any], int]:
+def _map(ranks: Sequence[_Rank], model: Wanted | None) -> tuple[NDArray[Any], int]:
     """Return the map of slots, the same of all ranks, and its experts."""
-    first = ranks[0]
-    experts = experts_of_map(str(first.path), first.slots, wanted)
+    first_rank = ranks[0]
+    experts = experts_of_map(str(first_rank.path), first_rank.slots, model)
     for rank in ranks:
-        if not np.array_equal(rank.slots, first.slots):
-            raise InputError(f"{rank.path}: its map of slots differs from that of {first.path.name}.")
-    return whole_numbers(first.slots), experts
+        if not np.array_equal(rank.slots, first_rank.slots):
+            raise InputError(f"{rank.path}: its map of slots differs from that of {first_rank.path.name}.")
+    return whole_numbers(first_rank.slots), experts
 
 
-def _passes(name: str, ranks: Sequence[_Rank], wanted: Wanted | None) -> TokenCounts:
+def _passes(name: str, ranks: Sequence[_Rank], model: Wanted | None) -> TokenCounts:
     """Sum over ranks by forward pass, each pass a window."""
-    slots, experts = _map(ranks, wanted)
-    seen: set[tuple[int, int]] = set()
+    slots, experts = _map(ranks, model)
+    passes: set[tuple[int, int]] = set()
     for rank in ranks:
         for number in rank.passes:
-            if (number, rank.rank) in seen:
+            if (number, rank.rank) in passes:
                 raise InputError(
                     f"{rank.path}: forward pass {number} of rank {rank.rank} is also in another file."
                 )
-            seen.add((number, rank.rank))
-    numbers = sorted({number for number, _ in seen})
+            passes.add((number, rank.rank))
+    numbers = sorted({number for number, _ in passes})
     if not numbers:
         raise InputError(
             f"{name}: no forward pass recorded; start the recording, send requests, stop it, then dump."
@@ -264,14 +264,16 @@ def _passes(name: str, ranks: Sequence[_Rank], wanted: Wanted | None) -> TokenCo
             )
             yield sum(tables, np.zeros((len(slots), experts)))[None]
 
-    recorded = {rank.rank: sum(of == rank.rank for _, of in seen) for rank in ranks}
+    recorded = {rank.rank: sum(of == rank.rank for _, of in passes) for rank in ranks}
     notes = [*rank_notes(recorded, len(numbers), "passes"), _MAPPED]
     if several := {number for rank in ranks for number, records in rank.passes.items() if len(records) > 1}:
         notes.append(
             f"{len(several)} of {len(numbers)} passes have several records of a rank (batches that overlap, or a "
             "draft model), summed"
         )
-    records = [record for rank in ranks for each in rank.passes.values() for record in each]
+    records = [
+        record for rank in ranks for records_of_pass in rank.passes.values() for record in records_of_pass
+    ]
     per_token = any(chosen is not None for _, chosen in records)
     return TokenCounts(
         name,

@@ -107,20 +107,20 @@ def _shares(loads: Floats) -> Floats:
 
 def _drift(pairs: Iterable[tuple[Floats, Floats]]) -> Drift | None:
     """Compare windows ``[rows, experts]`` over the rows where both have tokens; None where there are none."""
-    found = []
-    for whole in pairs:
-        both = whole[0].any(axis=1) & whole[1].any(axis=1)
-        if both.any():
-            a, b = (window[both] for window in whole)
+    moves = []
+    for pair in pairs:
+        present = pair[0].any(axis=1) & pair[1].any(axis=1)
+        if present.any():
+            a, b = (window[present] for window in pair)
             centred = [_shares(window) - 1 / window.shape[1] for window in (a, b)]
             norms = np.sqrt((centred[0] ** 2).sum(axis=1) * (centred[1] ** 2).sum(axis=1))
             spread = norms > 0  # even loads correlate with nothing
             products = (centred[0] * centred[1]).sum(axis=1)[spread] / norms[spread]
             correlation = [float(products.mean())] if spread.any() else []
-            found.append((float(distance(a, b).mean()), float(chance_distance(a, b).mean()), correlation))
-    if not found:
+            moves.append((float(distance(a, b).mean()), float(chance_distance(a, b).mean()), correlation))
+    if not moves:
         return None
-    moved, by_chance, correlations = zip(*found, strict=True)
+    moved, by_chance, correlations = zip(*moves, strict=True)
     known = [*chain(*correlations)]
     return Drift(
         math.fsum(moved) / len(moved),
@@ -129,9 +129,9 @@ def _drift(pairs: Iterable[tuple[Floats, Floats]]) -> Drift | None:
     )
 
 
-SAMPLE = 2**14
+SAMPLE_TOKENS = 2**14
 """Tokens whose pairs of choices are counted."""
-DOMAINS = (4, 8)
+DOMAIN_COUNTS = (4, 8)
 """Into how many equal parts the experts are cut, in their order."""
 _ROUNDS = 40  # of the fixed point of odds
 
@@ -183,30 +183,30 @@ class CoActivation:
 
 def coactivation(trace: RoutingTrace) -> CoActivation:
     """Return how far ``trace`` is from independent choices, from an even sample of at most 16,384 tokens."""
-    sample = trace.sample(SAMPLE)
+    sample = trace.sample(SAMPLE_TOKENS)
     layers = 1 if trace.repeated else trace.layers  # one layer that stands for all
-    found = []
+    distances = []
     for layer in range(layers):
         observed = _pairs(sample.choices[layer], trace.experts)
         if observed.any():
-            found.append((*_distance(observed, _independent(observed)), layer))
+            distances.append((*_distance(observed, _independent(observed)), layer))
     within = None
-    if found:
-        dependent, by_chance, _ = np.array(found).mean(axis=0).tolist()
-        worst, _, layer = max(found, key=itemgetter(0))
+    if distances:
+        dependent, by_chance, _ = np.array(distances).mean(axis=0).tolist()
+        worst, _, layer = max(distances, key=itemgetter(0))
         within = Dependence(dependent, by_chance, worst, layer)
-    domains = {parts: _parts(sample, layers, parts) for parts in DOMAINS if parts < trace.experts}
+    domains = {parts: _parts(sample, layers, parts) for parts in DOMAIN_COUNTS if parts < trace.experts}
     return CoActivation(within, domains, sample.kept)
 
 
 def _pairs(chosen: NDArray[np.int16], experts: int) -> Floats:
     """Tokens with two different experts among ``chosen [tokens, k]``, ``[experts, experts]``."""
     width = experts + 1  # the last: of choices that were not used
-    found = np.zeros(width * width, dtype=np.int64)
+    counts = np.zeros(width * width, dtype=np.int64)
     used = np.where(chosen < 0, experts, chosen).astype(np.int64)
     for choice in range(used.shape[1]):
-        found += np.bincount((used[:, choice : choice + 1] * width + used).ravel(), minlength=width * width)
-    pairs = found.reshape(width, width)[:experts, :experts].astype(np.float64)
+        counts += np.bincount((used[:, choice : choice + 1] * width + used).ravel(), minlength=width * width)
+    pairs = counts.reshape(width, width)[:experts, :experts].astype(np.float64)
     np.fill_diagonal(pairs, 0)
     return pairs
 
@@ -228,8 +228,8 @@ def _distance(observed: Floats, expected: Floats) -> tuple[float, float]:
 
     total = observed.sum()
     mean = np.maximum(expected, 1e-300)
-    whole = np.floor(mean)
-    chance = 2 * np.exp((whole + 1) * np.log(mean) - mean - gammaln(whole + 1))
+    floor = np.floor(mean)
+    chance = 2 * np.exp((floor + 1) * np.log(mean) - mean - gammaln(floor + 1))
     return float(np.abs(observed - expected).sum() / (2 * total)), float(chance.sum() / (2 * total))
 
 
@@ -275,14 +275,14 @@ def independent_reach(used: Floats, part_of: Ints, k: int) -> Floats:
         for size in range(1, k):
             without = np.maximum(sums[:, size, None] - odds * without, 0.0)
         odds = np.minimum(odds * share / np.maximum(odds * without / sums[:, k, None], 1e-300), 1e12)
-    whole = _symmetric(odds, k)[:, k]
-    missed = [_symmetric(odds[:, part_of != part], k)[:, k] / whole for part in range(int(part_of.max()) + 1)]
+    total = _symmetric(odds, k)[:, k]
+    missed = [_symmetric(odds[:, part_of != part], k)[:, k] / total for part in range(int(part_of.max()) + 1)]
     return 1 - np.stack(missed, axis=1)
 
 
-def _symmetric(values: Floats, most: int) -> Floats:
-    """Sums over all sets of 0, 1, .. ``most`` values of their product, ``[rows, most + 1]``."""
-    sums = np.zeros((len(values), most + 1))
+def _symmetric(values: Floats, size: int) -> Floats:
+    """Sums over all sets of 0, 1, .. ``size`` values of their product, ``[rows, size + 1]``."""
+    sums = np.zeros((len(values), size + 1))
     sums[:, 0] = 1.0
     for column in values.T:
         sums[:, 1:] += column[:, None] * sums[:, :-1]

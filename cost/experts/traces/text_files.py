@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.experts.traces.counts import TokenCounts, Wanted, experts_of_map, of_array, to_experts
-from cost.experts.traces.windows import MOST_CELLS
+from cost.experts.traces.windows import MAX_CELLS
 from topology.base.errors import InputError
 from topology.base.reading import parse_json
 from topology.base.table import Table
 
-MOST_BYTES = 100 * 2**20
+MAX_BYTES = 100 * 2**20
 """Of one document, or of a line of JSON: parsed, its numbers take about nine times as much memory."""
 _STATS = "eplb_load_stats"
 _COLUMNS = ("scenario", "layer", "expert", "tokens")
@@ -35,16 +35,16 @@ def parse_lines(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield the number and the value of each line of JSON that is not blank."""
     with path.open("rb") as file:
         number = 0
-        while line := file.readline(MOST_BYTES + 1):
+        while line := file.readline(MAX_BYTES + 1):
             number += 1
-            if len(line) > MOST_BYTES:
+            if len(line) > MAX_BYTES:
                 raise InputError(f"{path}, line {number}: longer than 100 MiB; is it JSON lines?")
             if line.strip():
                 yield f"line {number}", _parse(line, f"{path}, line {number}")
 
 
 def _require_short(path: Path, instead: str) -> None:
-    if (size := path.stat().st_size) > MOST_BYTES:
+    if (size := path.stat().st_size) > MAX_BYTES:
         raise InputError(
             f"{path}: {size:,} bytes are too large for one document; above 100 MiB give {instead}."
         )
@@ -58,28 +58,28 @@ def _parse(text: bytes, where: str) -> Any:
     return parse_json(decoded, where)
 
 
-def numbers(path: str, what: str, value: object) -> NDArray[Any]:
+def numbers(path: str, label: str, value: object) -> NDArray[Any]:
     """Return nested lists of numbers as an array."""
-    _only_numbers(path, what, value)
+    _only_numbers(path, label, value)
     try:
         values = np.asarray(value)
     except (ValueError, OverflowError):
-        raise InputError(f"{path}: {what} has rows of unequal length.") from None
+        raise InputError(f"{path}: {label} has rows of unequal length.") from None
     if values.dtype == object:  # whole numbers beyond 64 bits
-        raise InputError(f"{path}: {what} holds numbers too large for a count of tokens.")
+        raise InputError(f"{path}: {label} holds numbers too large for a count of tokens.")
     return values
 
 
-def _only_numbers(path: str, what: str, value: object) -> None:
+def _only_numbers(path: str, label: str, value: object) -> None:
     """Reject what NumPy would turn into a number on its own: true, null, text."""
     for inner in value if isinstance(value, list) else [value]:
         if isinstance(inner, list):
-            _only_numbers(path, what, inner)
+            _only_numbers(path, label, inner)
         elif isinstance(inner, bool) or not isinstance(inner, int | float):
-            raise InputError(f"{path}: {what} holds {json.dumps(inner)[:40]}, which is not a number.")
+            raise InputError(f"{path}: {label} holds {json.dumps(inner)[:40]}, which is not a number.")
 
 
-def read_json(path: Path, wanted: Wanted | None) -> TokenCounts:
+def read_json(path: Path, model: Wanted | None) -> TokenCounts:
     """Read SGLang's ``{"logical_count": [[...]]}``."""
     data = parse_document(
         path, "the .pt that SGLang dumps, or an .npy of the same counts, which are read in pieces"
@@ -89,41 +89,41 @@ def read_json(path: Path, wanted: Wanted | None) -> TokenCounts:
             f'{path}: has no key "logical_count", as SGLang writes it: {{"logical_count": [[...]]}}.'
         )
     values = numbers(str(path), "logical_count", data["logical_count"])
-    return of_array(str(path), "SGLang JSON", values, wanted)
+    return of_array(str(path), "SGLang JSON", values, model)
 
 
-def read_vllm_lines(path: Path, wanted: Wanted | None) -> TokenCounts:
+def read_vllm_lines(path: Path, model: Wanted | None) -> TokenCounts:
     """Open JSON lines; each line of type ``eplb_load_stats`` is a window, its rows are the MoE layers in order."""
-    others: Counter[str] = Counter()
+    skipped: Counter[str] = Counter()
     shape, experts = None, 0
     labels: list[str] = []
-    for where, step, load, slots in _stats(path, others):
-        experts = max(experts, experts_of_map(where, slots, wanted))
+    for where, step, load, slots in _stats(path, skipped):
+        experts = max(experts, experts_of_map(where, slots, model))
         if shape not in {None, load.shape}:
             raise InputError(f"{where}: loads {list(load.shape)}, and {list(shape or ())} before.")
         shape = load.shape
         labels.append(f"step {step}" if type(step) is int else str(len(labels)))
     if shape is None:
-        found = ", ".join(f"{kind[:40]!r}" for kind in list(others)[:8]) or "no lines"
-        raise InputError(f"{path}: no line of type {_STATS!r} in it ({found}); set expert_load_stats_path.")
+        kinds = ", ".join(f"{kind[:40]!r}" for kind in list(skipped)[:8]) or "no lines"
+        raise InputError(f"{path}: no line of type {_STATS!r} in it ({kinds}); set expert_load_stats_path.")
 
     def pieces() -> Iterator[NDArray[np.float64]]:
         for where, _, load, slots in _stats(path, Counter()):
             yield to_experts(where, load, slots, experts)[None]
 
-    notes = tuple(f"{count} lines of type {kind[:40]} skipped" for kind, count in list(others.items())[:8])
+    notes = tuple(f"{count} lines of type {kind[:40]} skipped" for kind, count in list(skipped.items())[:8])
     kind, names = "vLLM load statistics", tuple(labels)
     return TokenCounts(str(path), kind, len(labels), shape[0], experts, pieces, names=names, notes=notes)
 
 
-def _stats(path: Path, others: Counter[str]) -> Iterator[tuple[str, object, NDArray[Any], NDArray[Any]]]:
+def _stats(path: Path, skipped: Counter[str]) -> Iterator[tuple[str, object, NDArray[Any], NDArray[Any]]]:
     """Yield place, step, loads of slots and map of slots of each line that holds loads; count types of others."""
     for line, record in parse_lines(path):
         where = f"{path}, {line}"
         if not isinstance(record, dict) or not isinstance(record.get("record_type"), str):
             raise InputError(f'{where}: not an object with a "record_type", as vLLM writes.')
         if record["record_type"] != _STATS:
-            others[record["record_type"]] += 1
+            skipped[record["record_type"]] += 1
             continue
         if record.get("version", 1) != 1:
             raise InputError(f"{where}: version {record['version']!r:.40}; only 1 is known.")
@@ -139,7 +139,7 @@ def _stats(path: Path, others: Counter[str]) -> Iterator[tuple[str, object, NDAr
 
 
 def read_tables(
-    files: Sequence[Path], columns: Sequence[str], wanted: Wanted | None
+    files: Sequence[Path], columns: Sequence[str], model: Wanted | None
 ) -> tuple[tuple[str, ...], tuple[int, ...], NDArray[np.float64]]:
     """Return scenarios, layers and counts ``[scenarios, layers, experts]`` of CSV files, NaN where a cell is absent.
 
@@ -157,8 +157,8 @@ def read_tables(
         for row in table.rows(columns):
             scenario = row.text(labels[0]) if labels else str(path)
             key = scenario, row.count(of_layer, None), row.count(of_expert, None)
-            if wanted and key[2] >= wanted.experts:
-                row.fail(of_expert, f"expert {key[2]}, but the model has 0..{wanted.experts - 1}.")
+            if model and key[2] >= model.experts:
+                row.fail(of_expert, f"expert {key[2]}, but the model has 0..{model.experts - 1}.")
             if key in cells:
                 row.fail(of_expert, f"duplicate cell: scenario {key[0]!r}, layer {key[1]}, expert {key[2]}.")
             cells[key] = row.number(of_count, None, most=math.inf)
@@ -166,9 +166,9 @@ def read_tables(
         raise InputError(f"{files[0]}: has a header but no loads.")
     scenarios = tuple(dict.fromkeys(scenario for scenario, _, _ in cells))
     layers = tuple(sorted({layer for _, layer, _ in cells}))
-    experts = wanted.experts if wanted else max(expert for _, _, expert in cells) + 1
+    experts = model.experts if model else max(expert for _, _, expert in cells) + 1
     shape = len(scenarios), len(layers), experts
-    if math.prod(shape) > MOST_CELLS:  # before room is made for the highest expert named
+    if math.prod(shape) > MAX_CELLS:  # before room is made for the highest expert named
         raise InputError(
             f"{files[0]}: {list(shape)} scenarios, layers and experts are too many; are these their ids?"
         )
@@ -179,14 +179,14 @@ def read_tables(
     return scenarios, layers, counts
 
 
-def read_csv(path: Path, wanted: Wanted | None) -> TokenCounts:
+def read_csv(path: Path, model: Wanted | None) -> TokenCounts:
     """Read a table with the columns scenario, layer, expert, tokens; a scenario is a window, in order of appearance.
 
     Every cell must be there.
     """
-    scenarios, layers, counts = read_tables([path], _COLUMNS, wanted)
+    scenarios, layers, counts = read_tables([path], _COLUMNS, model)
     for window, row, expert in np.argwhere(np.isnan(counts)):
         where = f"scenario {scenarios[window]!r}, layer {layers[row]}, expert {expert}"
         raise InputError(f"{path}: {where} is absent; write 0 where no token went.")
-    found = of_array(str(path), "CSV table", counts, wanted)
-    return replace(found, layer_ids=layers, names=scenarios)
+    counted = of_array(str(path), "CSV table", counts, model)
+    return replace(counted, layer_ids=layers, names=scenarios)

@@ -45,7 +45,7 @@ _STORAGES = {
 }
 _UNSIGNED = frozenset({"uint16", "uint32", "uint64"})
 """Types that have no storage of their own: such tensors name the type, over a storage of bytes."""
-_REPEATED = 2**24
+_MAX_REPEATED = 2**24
 """Elements that a tensor may have whatever its storage has: it may repeat some of them."""
 
 
@@ -100,9 +100,9 @@ class _Unpickler(pickle.Unpickler):
             ("collections", "OrderedDict"): lambda *_: {},
             ("torch", "Size"): lambda shape: shape,
             ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
-            ("torch._utils", "_rebuild_tensor_v2"): lambda *given: self._tensor(*given[:4]),
-            ("torch._utils", "_rebuild_tensor_v3"): lambda storage, *given: self._tensor(
-                self._typed(storage, given[5]), *given[:3]
+            ("torch._utils", "_rebuild_tensor_v2"): lambda *arguments: self._tensor(*arguments[:4]),
+            ("torch._utils", "_rebuild_tensor_v3"): lambda storage, *arguments: self._tensor(
+                self._typed(storage, arguments[5]), *arguments[:3]
             ),
         }
         pickled = archive.read(self._root + "data.pkl")
@@ -160,23 +160,23 @@ class _Unpickler(pickle.Unpickler):
         return _Storage(self._numbers(storage.values, np.dtype(dtype)), dtype)
 
     def _numbers(self, data: NDArray[Any], number: np.dtype[Any]) -> NDArray[Any]:
-        whole = data[: len(data) // number.itemsize * number.itemsize]
-        return whole.view(number.newbyteorder(self._order))
+        complete = data[: len(data) // number.itemsize * number.itemsize]
+        return complete.view(number.newbyteorder(self._order))
 
-    def _tensor(self, storage: _Storage, first: int, shape: Any, strides: Any) -> Any:
+    def _tensor(self, storage: _Storage, offset: int, shape: Any, strides: Any) -> Any:
         """Return a view of a storage; shape, strides and first element count elements."""
         elements, size = len(storage.values), math.prod(shape)
-        if len(shape) != len(strides) or any(type(n) is not int or n < 0 for n in (first, *shape, *strides)):
+        if len(shape) != len(strides) or any(type(n) is not int or n < 0 for n in (offset, *shape, *strides)):
             raise self._refused(
                 f"a tensor in it has an impossible shape or stride ({shape}, {strides})"[:120]
             )
-        last = first + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+        end = offset + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
         if not size:
             return np.zeros(shape, storage.values.dtype)
-        if last >= elements or size > max(elements, _REPEATED):
+        if end >= elements or size > max(elements, _MAX_REPEATED):
             raise self._refused(
                 f"a tensor {list(shape)} in it needs more than the {elements:,} elements of its storage"
             )
         steps = [stride * storage.values.itemsize for stride in strides]
-        values = np.lib.stride_tricks.as_strided(storage.values[first:], shape, steps, writeable=False)
+        values = np.lib.stride_tricks.as_strided(storage.values[offset:], shape, steps, writeable=False)
         return (values.astype(np.uint32) << 16).view(np.float32) if storage.dtype == "bfloat16" else values

@@ -20,7 +20,7 @@ _KEY = re.compile(r"(\d{1,12})_(\d{1,6})")
 _TYPES = {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)}
 _TYPES |= {f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)}
 """Number formats of safetensors, as NumPy names them."""
-_MOST_HEADER = 100_000_000
+_MAX_HEADER_BYTES = 100_000_000
 """Bytes of a header that its format allows."""
 
 
@@ -29,7 +29,7 @@ def is_statistics(path: Path) -> bool:
     return (path / "meta_info.json").is_file() or any(_FILE.fullmatch(file.name) for file in path.iterdir())
 
 
-def read_statistics(path: Path, wanted: Wanted | None) -> TokenCounts:
+def read_statistics(path: Path, model: Wanted | None) -> TokenCounts:
     """Open the statistics, summed over ranks; each iteration is a window, layers have the model's own ids."""
     experts = _experts(path)
     files = {
@@ -41,10 +41,10 @@ def read_statistics(path: Path, wanted: Wanted | None) -> TokenCounts:
         raise InputError(f"{path}: has no rank0.safetensors; give the folder of EXPERT_STATISTIC_PATH.")
     ranks: dict[int, dict[tuple[int, int], NDArray[Any]]] = {}
     for rank in sorted(files):
-        ranks[rank] = _counts(files[rank], experts, wanted)
+        ranks[rank] = _counts(files[rank], experts, model)
         experts = len(next(iter(ranks[rank].values())))
-    iterations, layers = (sorted({pair[at] for own in ranks.values() for pair in own}) for at in (0, 1))
-    recorded = {rank: len(own) for rank, own in ranks.items()}
+    iterations, layers = (sorted({pair[at] for counts in ranks.values() for pair in counts}) for at in (0, 1))
+    recorded = {rank: len(counts) for rank, counts in ranks.items()}
     notes = rank_notes(recorded, len(iterations) * len(layers), "layers or iterations")
     if iterations[-1] - iterations[0] + 1 != len(iterations):
         span = f"{iterations[0]} to {iterations[-1]}"
@@ -61,8 +61,8 @@ def read_statistics(path: Path, wanted: Wanted | None) -> TokenCounts:
         for iteration in iterations:
             table = np.zeros((1, *shape[1:]))
             for row, layer in enumerate(layers):
-                for own in ranks.values():
-                    table[0, row] += own.get((iteration, layer), 0)
+                for counts in ranks.values():
+                    table[0, row] += counts.get((iteration, layer), 0)
             yield table
 
     names = tuple(f"iteration {i}" for i in iterations)
@@ -83,9 +83,9 @@ def _experts(path: Path) -> int | None:
     return experts
 
 
-def _counts(file: Path, experts: int | None, wanted: Wanted | None) -> dict[tuple[int, int], NDArray[Any]]:
+def _counts(file: Path, experts: int | None, model: Wanted | None) -> dict[tuple[int, int], NDArray[Any]]:
     """Return the counts of a rank by iteration and layer, one or more, checked without reading them."""
-    found: dict[tuple[int, int], NDArray[Any]] = {}
+    counts: dict[tuple[int, int], NDArray[Any]] = {}
     for key, array in _arrays(file):
         parts = _KEY.fullmatch(key)
         if parts is None:
@@ -93,14 +93,14 @@ def _counts(file: Path, experts: int | None, wanted: Wanted | None) -> dict[tupl
         if array.ndim != 1 or len(array) != (experts := experts or len(array)):
             shape = f"{array.dtype} {list(array.shape)}"
             raise InputError(f"{file}: {key} is {shape}, not one count for each of {experts} experts.")
-        if (pair := (int(parts[1]), int(parts[2]))) in found:
+        if (pair := (int(parts[1]), int(parts[2]))) in counts:
             raise InputError(f"{file}: duplicate counts of {key}.")
-        found[pair] = array
-    if not found or not experts:
+        counts[pair] = array
+    if not counts or not experts:
         raise InputError(f"{file}: contains no counts; was EXPERT_STATISTIC_ITER_RANGE reached?")
-    if wanted and experts != wanted.experts:
-        raise InputError(f"{file}: counts of {experts} experts; the model has {wanted.experts}.")
-    return found
+    if model and experts != model.experts:
+        raise InputError(f"{file}: counts of {experts} experts; the model has {model.experts}.")
+    return counts
 
 
 def _arrays(file: Path) -> list[tuple[str, NDArray[Any]]]:
@@ -111,15 +111,15 @@ def _arrays(file: Path) -> list[tuple[str, NDArray[Any]]]:
         raise InputError(f"{file}: not a whole safetensors file of numbers ({one_line(error)}).") from error
 
 
-def _mapped(whole: NDArray[np.uint8]) -> Iterator[tuple[str, NDArray[Any]]]:
+def _mapped(content: NDArray[np.uint8]) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield arrays by the length of the header, the header in JSON, and the data.
 
     https://huggingface.co/docs/safetensors#format
     """
-    length = int.from_bytes(whole[:8].tobytes(), "little")
-    if len(whole) < 8 or length > min(len(whole) - 8, _MOST_HEADER):
+    length = int.from_bytes(content[:8].tobytes(), "little")
+    if len(content) < 8 or length > min(len(content) - 8, _MAX_HEADER_BYTES):
         raise ValueError("its header is cut")
-    header, data = parse_json(whole[8 : 8 + length].tobytes().decode(), "header"), whole[8 + length :]
+    header, data = parse_json(content[8 : 8 + length].tobytes().decode(), "header"), content[8 + length :]
     header.pop("__metadata__", None)
     for key, entry in header.items():
         begin, end = entry["data_offsets"]

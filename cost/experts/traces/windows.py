@@ -12,14 +12,14 @@ from cost.experts.traces.counts import TokenCounts, Wanted, model_rows
 from topology.base.errors import InputError
 from topology.base.units import plural
 
-MOST_WINDOWS = 32
+MAX_WINDOWS = 32
 """Scenarios of one recording: enough to see a day drift, and a placement for 32 takes seconds, not minutes."""
 
-_ROUNDED = 1e-6
+_SHARE_ROUNDING = 1e-6
 """Part of a share by which rounded loads may be above what is possible."""
-_UNEVEN = 1.5
+_UNEVEN_RATIO = 1.5
 """Times the tokens of another layer from which on it is said."""
-MOST_CELLS = 15_000_000
+MAX_CELLS = 15_000_000
 """Scenarios times MoE layers times experts: 1,010 scenarios of 58 layers with 256 experts."""
 
 
@@ -38,12 +38,12 @@ class Windows:
 
 def collect_windows(
     recording: TokenCounts,
-    most: int = MOST_WINDOWS,
+    limit: int = MAX_WINDOWS,
     on_progress: Callable[[str, float], None] | None = None,
 ) -> Windows:
     """Read a recording twice, in pieces: which windows hold tokens, then their sums.
 
-    More than ``most`` windows with tokens are merged into that many runs of consecutive ones, whose numbers of
+    More than ``limit`` windows with tokens are merged into that many runs of consecutive ones, whose numbers of
     windows differ by one at most. ``on_progress(path, fraction)`` is called as the reading goes on.
 
     Raises
@@ -51,21 +51,21 @@ def collect_windows(
     InputError
         If an entry is no finite number from 0, no window holds a token, or there are too many scenarios.
     """
-    if most < 1:
-        raise InputError(f"`windows` {most}: expected 1 or more.")
+    if limit < 1:
+        raise InputError(f"`windows` {limit}: expected 1 or more.")
     tables = (table for piece in _checked(recording, on_progress, 0.0) for table in piece)
-    kept = [window for window, table in enumerate(tables) if table.any()]
-    if not kept:
+    used_windows = [window for window, table in enumerate(tables) if table.any()]
+    if not used_windows:
         count = plural(recording.windows, "window")
         raise InputError(f"{recording.path}: no tokens in its {count}; record while requests are served.")
-    runs = min(most, len(kept))
-    if (cells := runs * recording.rows * recording.experts) > MOST_CELLS:
-        fit = MOST_CELLS // (recording.rows * recording.experts)
+    runs = min(limit, len(used_windows))
+    if (cells := runs * recording.rows * recording.experts) > MAX_CELLS:
+        fit = MAX_CELLS // (recording.rows * recording.experts)
         raise InputError(
             f"{recording.path}: {runs:,} scenarios of [{recording.rows}, {recording.experts}] are {cells:,} numbers, "
             f"too many to plan for; give `windows` {fit} or fewer."
         )
-    run_of = {window: i * runs // len(kept) for i, window in enumerate(kept)}
+    run_of = {window: i * runs // len(used_windows) for i, window in enumerate(used_windows)}
     tokens = np.zeros((runs, recording.rows, recording.experts))
     tables = (table for piece in _checked(recording, on_progress, 0.5) for table in piece)
     with np.errstate(over="ignore"):
@@ -78,19 +78,19 @@ def collect_windows(
     for window, run in run_of.items():
         spans[run].append(recording.names[window] if recording.names else str(window))
     labels = tuple(span[0] if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in spans)
-    notes = (*_notes(recording.windows, len(kept), runs), *_uneven_layers(recording, tokens))
-    return Windows(tokens, labels, len(kept), notes)
+    notes = (*_notes(recording.windows, len(used_windows), runs), *_uneven_layers(recording, tokens))
+    return Windows(tokens, labels, len(used_windows), notes)
 
 
-def _notes(total: int, kept: int, runs: int) -> Iterator[str]:
-    if total > kept:
-        yield f"{total - kept:,} of {total:,} windows dropped (empty)"
-    if kept > runs:
-        sizes = " or ".join(f"{size:,}" for size in sorted({kept // runs, -(-kept // runs)}))
-        what = "one scenario" if runs == 1 else f"{runs} scenarios of {sizes} consecutive ones"
-        yield f"{kept:,} windows merged into {what}"
-    elif kept > 1:
-        yield f"{kept} windows, each a scenario"
+def _notes(total: int, used: int, runs: int) -> Iterator[str]:
+    if total > used:
+        yield f"{total - used:,} of {total:,} windows dropped (empty)"
+    if used > runs:
+        sizes = " or ".join(f"{size:,}" for size in sorted({used // runs, -(-used // runs)}))
+        scenarios = "one scenario" if runs == 1 else f"{runs} scenarios of {sizes} consecutive ones"
+        yield f"{used:,} windows merged into {scenarios}"
+    elif used > 1:
+        yield f"{used} windows, each a scenario"
 
 
 def _uneven_layers(recording: TokenCounts, tokens: NDArray[np.float64]) -> Iterator[str]:
@@ -98,12 +98,12 @@ def _uneven_layers(recording: TokenCounts, tokens: NDArray[np.float64]) -> Itera
     sums = (tokens / tokens.max()).sum(axis=(0, 2))
     named = dict(zip(recording.layer_ids or range(recording.rows), sums.tolist(), strict=True))
     named = {layer: total for layer, total in named.items() if total}
-    most, least = max(named, key=named.__getitem__), min(named, key=named.__getitem__)
-    if named[most] >= _UNEVEN * named[least]:
+    busiest, idlest = max(named, key=named.__getitem__), min(named, key=named.__getitem__)
+    if named[busiest] >= _UNEVEN_RATIO * named[idlest]:
         word = "layer" if recording.layer_ids else "row"
         yield (
-            f"{word} {most} has {named[most] / named[least]:.1f}x the tokens of {word} {least}; a token passes "
-            "through every layer, so some were not recorded"
+            f"{word} {busiest} has {named[busiest] / named[idlest]:.1f}x the tokens of {word} {idlest}; a token "
+            "passes through every layer, so some were not recorded"
         )
 
 
@@ -118,9 +118,9 @@ def _checked(
                 raise InputError(f"{recording.path}: changed while it was read.")
             with np.errstate(over="ignore"):  # a wider float that does not fit becomes inf, refused as that
                 values = piece.astype(np.float64, copy=False)
-            bad = ~np.isfinite(values) | (values < 0)
-            if bad.any():
-                window, row, expert = (int(i) for i in np.argwhere(bad)[0])
+            invalid = ~np.isfinite(values) | (values < 0)
+            if invalid.any():
+                window, row, expert = (int(i) for i in np.argwhere(invalid)[0])
                 label = recording.names[done + window] if recording.names else f"scenario {done + window}"
                 raise InputError(
                     f"{recording.path}: {label}, row {row}, expert {expert}: {values[window, row, expert]} "
@@ -136,8 +136,8 @@ def _checked(
 
 def model_windows(
     recording: TokenCounts,
-    wanted: Wanted,
-    most: int = MOST_WINDOWS,
+    model: Wanted,
+    limit: int = MAX_WINDOWS,
     on_progress: Callable[[str, float], None] | None = None,
 ) -> Windows:
     """As :func:`collect_windows`, the rows being the model's MoE layers: dense ones dropped, all others with tokens.
@@ -148,50 +148,50 @@ def model_windows(
         As of that; if the recording is of other layers or experts (before its counts are read), a dense layer has
         tokens, or a MoE layer has none in some run.
     """
-    kept, notes = _kept_rows(recording, wanted)
-    if recording.experts != wanted.experts or len(kept) not in {len(wanted.moe_layers), wanted.layers}:
-        raise InputError(f"{recording.path}: has shape {recording.shape}; the model needs {wanted.words}.")
-    found = collect_windows(recording, most, on_progress)
-    tokens = found.tokens[:, kept]
-    rows, more = model_rows(recording.path, tokens, wanted, found.names)
-    found = replace(found, tokens=tokens[:, rows], notes=(*found.notes, *notes, *more))
-    if wanted.top_k:
-        _require_possible(recording.path, found, wanted.moe_layers, wanted.top_k)
-    return found
+    kept_rows, notes = _kept_rows(recording, model)
+    if recording.experts != model.experts or len(kept_rows) not in {len(model.moe_layers), model.layers}:
+        raise InputError(f"{recording.path}: has shape {recording.shape}; the model needs {model.words}.")
+    windows = collect_windows(recording, limit, on_progress)
+    tokens = windows.tokens[:, kept_rows]
+    rows, row_notes = model_rows(recording.path, tokens, model, windows.names)
+    windows = replace(windows, tokens=tokens[:, rows], notes=(*windows.notes, *notes, *row_notes))
+    if model.top_k:
+        _require_possible(recording.path, windows, model.moe_layers, model.top_k)
+    return windows
 
 
-def _require_possible(path: str, found: Windows, moe_layers: tuple[int, ...], top_k: int) -> None:
+def _require_possible(path: str, windows: Windows, moe_layers: tuple[int, ...], top_k: int) -> None:
     """Refuse an expert with a larger part of a layer than a router to ``top_k`` different ones can give it."""
-    part = found.tokens / found.tokens.max(axis=2, keepdims=True)  # the sum of loads near 1e308 overflows
+    part = windows.tokens / windows.tokens.max(axis=2, keepdims=True)  # the sum of loads near 1e308 overflows
     share = part / part.sum(axis=2, keepdims=True)
     scenario, row, expert = np.unravel_index(int(share.argmax()), share.shape)
     largest = float(share[scenario, row, expert])
-    if largest > (1 + _ROUNDED) / top_k:
+    if largest > (1 + _SHARE_ROUNDING) / top_k:
         raise InputError(
-            f"{path}: scenario {found.names[scenario]}, layer {moe_layers[row]}, expert {expert} has {largest:.1%} "
+            f"{path}: scenario {windows.names[scenario]}, layer {moe_layers[row]}, expert {expert} has {largest:.1%} "
             f"of the choices, but each token chooses {top_k} different experts, so none can have more than 1/{top_k} "
             f"= {1 / top_k:.1%}. Are these loads of this model? Give its own recording."
         )
 
 
-def _kept_rows(recording: TokenCounts, wanted: Wanted) -> tuple[list[int], tuple[str, ...]]:
+def _kept_rows(recording: TokenCounts, model: Wanted) -> tuple[list[int], tuple[str, ...]]:
     """Return the rows to keep, and a note where a recording names its layers and they are not the model's."""
     layers = recording.layer_ids or ()
-    found = set(layers)
-    if not layers or found in (set(wanted.moe_layers), set(range(wanted.layers))):
+    layer_ids = set(layers)
+    if not layers or layer_ids in (set(model.moe_layers), set(range(model.layers))):
         return list(range(recording.rows)), ()
-    if found == set(range(len(wanted.moe_layers))):
-        return list(range(len(layers))), (f"layers 0..{len(found) - 1} read as the MoE layers in order",)
-    beyond = {layer for layer in found if layer >= wanted.layers}
-    if found - beyond == set(wanted.moe_layers):
-        kept = [row for row, layer in enumerate(layers) if layer not in beyond]
+    if layer_ids == set(range(len(model.moe_layers))):
+        return list(range(len(layers))), (f"layers 0..{len(layer_ids) - 1} read as the MoE layers in order",)
+    beyond = {layer for layer in layer_ids if layer >= model.layers}
+    if layer_ids - beyond == set(model.moe_layers):
+        kept_rows = [row for row, layer in enumerate(layers) if layer not in beyond]
         named = ", ".join(map(str, sorted(beyond)[:8]))
-        return kept, (
-            f"layer {named} is beyond the model's {wanted.layers} layers (a draft layer?), left out",
+        return kept_rows, (
+            f"layer {named} is beyond the model's {model.layers} layers (a draft layer?), left out",
         )
-    span = f"{len(found)} layers from {min(found)} to {max(found)}"
-    moe = wanted.moe_layers
+    span = f"{len(layer_ids)} layers from {min(layer_ids)} to {max(layer_ids)}"
+    moe = model.moe_layers
     raise InputError(
         f"{recording.path}: has {span}; the model needs its MoE layers {moe[0]} to {moe[-1]} "
-        f"({len(moe)} of them), or 0 to {wanted.layers - 1} with the dense ones zero."
+        f"({len(moe)} of them), or 0 to {model.layers - 1} with the dense ones zero."
     )

@@ -108,9 +108,11 @@ def test_ortools_is_imported_by_solver_modules_alone_and_pygraphviz_by_drawing()
     assert {name.rpartition("/")[0] for name in importers("pygraphviz")} == {"topology/draw"}
     assert importers("ortools") == {
         "placement/cp_solver.py",
+        "placement/experts/columns.py",
         "placement/experts/cpsat.py",
         "placement/fleet/model.py",
         "placement/migrate/fewest.py",
+        "placement/migrate/least.py",
         "placement/layouts/order_model.py",
         "placement/pairing.py",
     }

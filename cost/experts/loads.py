@@ -207,7 +207,7 @@ def _skew(text: str, parameter: str | None) -> float:
 
 def read_loads(
     texts: Sequence[str | NDArray[Any]],
-    model: Wanted,
+    wanted: Wanted,
     *,
     seed: int,
     windows: int = MAX_WINDOWS,
@@ -240,13 +240,13 @@ def read_loads(
         not negative, a row of a MoE layer is all zero, or an expert has more tokens than there are. The message names
         file, place and value.
     """
-    if not model.moe_layers:
+    if not wanted.moe_layers:
         raise InputError(
             f"the model has no MoE layers, so expert loads do not apply: leave {input_name('loads')} out."
         )
     if not texts:
         raise InputError("no expert loads given; name a file or a generator such as lognormal:0.63.")
-    layers = len(model.moe_layers)
+    layers = len(wanted.moe_layers)
     tokens: list[NDArray[np.float64]] = []
     names: list[str] = []
     notes: list[str] = []
@@ -254,23 +254,23 @@ def read_loads(
     for draw, text in enumerate(texts):
         if isinstance(text, str) and is_generator(text):
             synthetic = True
-            drawn = synthetic_loads(text, layers=layers, experts=model.experts, seed=seed, draw=draw)
+            drawn = synthetic_loads(text, layers=layers, experts=wanted.experts, seed=seed, draw=draw)
             tokens.append(drawn[None])
             repeated = any(isinstance(previous, str) and previous == text for previous in texts[:draw])
             names.append(f"{text} (synthetic, seed {seed}{f', draw {draw + 1}' if repeated else ''})")
         else:
             if isinstance(text, str):
-                recording, stem = open_counts(text, model), Path(text).name
+                recording, stem = open_counts(text, wanted), Path(text).name
             else:
                 stem = "loads" if len(texts) == 1 else f"loads {draw + 1}"
-                recording = of_array(stem, "an array", text, model)
-            loads = model_windows(recording, model, windows, on_progress)
+                recording = of_array(stem, "an array", text, wanted)
+            loads = model_windows(recording, wanted, windows, on_progress)
             tokens.append(loads.tokens)
             names += [stem] if len(loads.tokens) == 1 else [f"{stem}#{name}" for name in loads.names]
             notes += [f"{stem}: {note}" for note in (*recording.notes, *loads.notes)]
-        if (numbers := len(names) * layers * model.experts) > MAX_CELLS:
+        if (numbers := len(names) * layers * wanted.experts) > MAX_CELLS:
             raise InputError(
-                f"loads: {len(names):,} scenarios x {layers:,} MoE layers x {model.experts:,} experts are "
+                f"loads: {len(names):,} scenarios x {layers:,} MoE layers x {wanted.experts:,} experts are "
                 f"{numbers:,} numbers; at most {MAX_CELLS:,} are supported."
             )
     return ExpertLoads(np.concatenate(tokens), tuple(names), synthetic, tuple(notes))

@@ -34,9 +34,9 @@ _DESCENT = 4  # steps for each GPU: so often every two of them meet
 _RENEWED = 5  # looks between two computations of all loads anew, which is when the best so far is kept
 _CELLS = 1 << 22  # slots times scenarios of the layers that are annealed together
 _SQUARINGS = 8  # of a power of e
-_DEAR = 10.0  # the first price of a move is 2 to minus that, of largest over mean GPU load: few gain as much
+_DEAR = 3.0  # the first price of a move is 2 to minus that, of largest over mean GPU load: few gain as much
 _TRIED = 16  # exchanges looked at in each layer and step
-_MARKS = 6  # placements that a priced search shows on its way
+_MARKS = 20  # placements that a priced search shows on its way
 
 
 def anneal(
@@ -82,7 +82,7 @@ def along_prices(
 ) -> Iterator[Experts]:
     """Yield placements ``[layers, slots]`` on the way from ``start`` as moves from ``old`` get cheaper.
 
-    A move costs 2 to minus ten of largest over mean GPU load at first, and ``price`` at last, so that what gains most
+    A move costs 2 to minus three of largest over mean GPU load at first, and ``price`` at last, so that what gains most
     comes first. Copies are swapped, and turn into copies of other experts.
     """
     annealing = _SoftMax(problem, start, np.random.default_rng(seed), old)

@@ -30,7 +30,7 @@ from placement.online.state import (
 from placement.online.votes import relative, votes, workloads
 from topology.base.errors import InputError, input_name
 
-_STEPS = 250
+_STEPS = 300
 """Of a search: longer ones gain less than .001 of balancedness on windows to come."""
 
 
@@ -189,11 +189,17 @@ def _front(state: OnlineState, layers: Index, placed: Experts, whole: Experts) -
 
     def search(which: Index, start: Experts) -> None:
         some, price = task.rows(which), min(1.0, state.options.price)
+        before = start
         for slot_expert in along_prices(some.problem, start, some.old, price=price, steps=_STEPS):
-            front.add(which, slot_expert)
+            changed = np.flatnonzero((slot_expert != before).any(axis=1))
+            if changed.size:
+                front.add(which[changed], slot_expert[changed])
+            before = slot_expert
 
     every = np.arange(layers.size)
-    search(every, restore(task))
+    begin = restore(task)
+    front.add(every, begin)
+    search(every, begin)
     window = state.window.rows(layers)
     fresh = relabel(MigrationTask(window, placed), solve(window, exact=False).assignment.slot_expert)
     front.add(every, fresh)

@@ -15,7 +15,7 @@ from placement.arrays import Floats, Ints
 from placement.experts.scenario_groups import group_scenarios
 from placement.online.memory import Memory
 
-LAST, SEEN, STORED = 0.4, 0.3, 0.3
+LAST, SEEN, STORED = 4.0, 1.0, 1.0
 """Weights of the last window, of the kinds of windows seen and of the stored scenarios, each group together."""
 
 LEARNT = 4

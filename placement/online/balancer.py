@@ -5,26 +5,33 @@ A pure function of what is known and what is placed: every rank of an engine tha
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from placement.arrays import Experts, Floats, Ints
+from placement.arrays import Experts, Floats, Index, Ints
 from placement.experts.problem import Problem
+from placement.experts.soft_max import along_prices
 from placement.experts.solve import solve
-from placement.migrate.start import fill, relabel
+from placement.migrate.front import TaskFront, along_hulls, paying
+from placement.migrate.start import fill, relabel, restore
 from placement.migrate.task import MigrationTask
-from placement.online.descent import descend
 from placement.online.memory import Memory
-from placement.online.state import OnlineOptions, OnlineState, checked_loads, checked_placement, checked_slots
+from placement.online.state import (
+    OnlineOptions,
+    OnlineState,
+    Promise,
+    checked_loads,
+    checked_placement,
+    checked_slots,
+)
 from placement.online.votes import relative, votes, workloads
 from topology.base.errors import InputError, input_name
 
-_PRICES = (*(1e-3 * 0.5**number for number in range(6)), 2e-5)
-"""Falling prices of a move, in largest over mean load of its layer: few gain as much as the first, and below the last
-are the chances of a window."""
-_KNEE = 0.01  # of balancedness: a first placement that is worse by more is planned anew
+_STEPS = 300
+"""Of a search: longer ones gain less than .001 of balancedness on windows to come."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +48,7 @@ class Decision:
         Those of them that no placement can do without: of experts without a copy, and into empty slots. The budget
         limits the rest.
     allowed:
-        The budget of this re-plan in moves; None: no limit.
+        The budget of this re-plan in moves; None: all that pays.
     why:
         One line for a log.
     state:
@@ -147,25 +154,67 @@ def plan(state: OnlineState, old: ArrayLike | None = None) -> Decision:
     if not state.windows:
         raise InputError("no window has been observed yet, so there is nothing to plan for.")
     placed = state.placed if old is None else checked_placement(old, state, "old")
-    copies = state.layers * state.slots
-    budget = state.options.budget
-    allowed = None if budget is None else int(budget * copies + 1e-9)
     if placed is None:
-        found = _anew(state)
-        return _decision(state, None, found, (0, 0), "first plan, nothing placed yet")
-    whole, forced = made_whole(_window(state), placed)
+        return _decision(state, None, _anew(state), (0, 0), "first plan, nothing placed yet")
+    budget = state.options.budget
+    allowed = None if budget is None else int(budget * placed.size + 1e-9)
+    whole, forced = made_whole(state.window, placed)
     restored = int(forced.sum())
-    if allowed == 0:
-        return _decision(state, placed, whole, (restored, allowed), "the budget is 0")
-    begin, why = whole, ""
+    layers = np.flatnonzero(state.last.max(axis=1) > 0)
+    if allowed == 0 or not layers.size:
+        return _decision(state, placed, whole, (restored, allowed), "the budget is 0" * (allowed == 0))
     if state.placed is None and state.options.first_free:
-        fresh = relabel(MigrationTask(_window(state), placed), _anew(state))
-        if _mean_balance(state, fresh) > _mean_balance(state, whole) + _KNEE:
-            begin, why, allowed = fresh, "first re-plan, without a move limit", None
+        allowed = None
+    front = _front(state, layers, placed[layers], whole[layers])
+    price, trust = state.options.price / layers.size, state.record.trust
+    proposed = _paying(front, price, allowed)
+    chosen = _paying(front, price / trust if trust else math.inf, allowed)
+    promise = front.total([0] * layers.size).objective - front.total(proposed).objective
+    found, proposal = whole.copy(), whole.copy()
+    found[layers], proposal[layers] = front.placement(chosen), front.placement(proposed)
+    if promise > 0:
+        state = replace(state, promise=Promise(whole, proposal, promise * layers.size))
+    return _decision(state, placed, found, (restored, allowed), "")
+
+
+def _front(state: OnlineState, layers: Index, placed: Experts, whole: Experts) -> TaskFront:
+    """Return placements of some layers from ``whole`` on, by moves from ``placed`` and by the votes.
+
+    A search starts from what is placed, and where a plan made for the last window is better, from that one too.
+    """
     loads, weights = votes(state.last, state.memory, state.stored)
-    most = copies if allowed is None else allowed
-    found = descend(loads, weights, begin, state.slots_per_gpu, most=most, prices=_PRICES)
-    return _decision(state, placed, found, (restored, allowed), why)
+    problem = Problem(loads, state.slots_per_gpu, votes=weights, grouped=False).rows(layers)
+    task = MigrationTask(problem, placed)
+    front = TaskFront(task, whole)
+
+    def search(which: Index, start: Experts) -> None:
+        some, price = task.rows(which), min(1.0, state.options.price)
+        before = start
+        for slot_expert in along_prices(some.problem, start, some.old, price=price, steps=_STEPS):
+            changed = np.flatnonzero((slot_expert != before).any(axis=1))
+            if changed.size:
+                front.add(which[changed], slot_expert[changed])
+            before = slot_expert
+
+    every = np.arange(layers.size)
+    begin = restore(task)
+    front.add(every, begin)
+    search(every, begin)
+    window = state.window.rows(layers)
+    fresh = relabel(MigrationTask(window, placed), solve(window, exact=False).assignment.slot_expert)
+    front.add(every, fresh)
+    ahead = np.flatnonzero((front.best == fresh).all(axis=1) & (fresh != whole).any(axis=1))
+    if ahead.size:
+        search(ahead, fresh[ahead])
+    return front
+
+
+def _paying(front: TaskFront, price: float, allowed: int | None) -> list[int]:
+    """Return the point of each layer up to which moves are worth ``price``, within ``allowed`` besides the fewest."""
+    chosen = paying(front, price)
+    if allowed is not None and front.total(chosen).moves > front.fewest + allowed:
+        return along_hulls(front, allowed)
+    return chosen
 
 
 def _anew(state: OnlineState) -> Experts:
@@ -174,14 +223,7 @@ def _anew(state: OnlineState) -> Experts:
         return state.static.copy()
     if len(state.stored):
         return _robust(state.stored, state.slots_per_gpu)
-    return solve(_window(state), exact=False).assignment.slot_expert
-
-
-def _window(state: OnlineState) -> Problem:
-    """The problem of the last window; a layer without tokens counts as even."""
-    load = state.last.copy()
-    load[load.max(axis=1) <= 0] = 1.0
-    return Problem(load, state.slots_per_gpu)
+    return solve(state.window, exact=False).assignment.slot_expert
 
 
 def made_whole(problem: Problem, placed: Experts) -> tuple[Experts, Ints]:
@@ -209,38 +251,14 @@ def restored_words(copies: int) -> str:
     return f"copies restored in addition to the budget: {copies:,} (experts without a copy, empty slots)"
 
 
-def _moves(state: OnlineState, old: Experts, new: Experts) -> int:
-    task = MigrationTask(_window(state), old)
-    return int(task.moves(new).sum())
-
-
-def _mean_balance(state: OnlineState, placement: Experts) -> float:
-    """Weighted mean over all votes and layers of mean over largest GPU load."""
-    loads, weights = votes(state.last, state.memory, state.stored)
-    problem = _window(state)
-    total, all_weights = 0.0, 0.0
-    for load, weight in zip(loads, weights, strict=True):
-        rows = np.flatnonzero(weight > 0)
-        if rows.size:
-            value = problem.assignment(placement[rows]).balancedness(load[rows])
-            total += float((value * weight[rows]).sum())
-            all_weights += float(weight[rows].sum())
-    return total / all_weights if all_weights else 1.0
-
-
 def _decision(
     state: OnlineState, old: Experts | None, new: Experts, limits: tuple[int, int | None], why: str
 ) -> Decision:
     """Describe a re-plan; ``limits``: the copies that had to be restored, and the moves allowed besides."""
     restored, allowed = limits
-    moves = 0 if old is None else _moves(state, old, new)
-    limit = "no limit" if allowed is None else f"{allowed} allowed"
-    chosen = moves - restored
-    why = (
-        f"{why}; {chosen} moves"
-        if why
-        else (f"{chosen} moves, {limit}" if chosen else "no move is worth its cost")
-    )
+    moves = 0 if old is None else int(MigrationTask(state.window, old).moves(new).sum())
+    chosen, limit = moves - restored, "no limit" if allowed is None else f"{allowed} allowed"
+    why = why or (f"{chosen} moves, {limit}" if chosen else "no move is worth its cost")
     if restored:
         why = f"{restored_words(restored)}; {why}"
     return Decision(

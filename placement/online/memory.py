@@ -11,7 +11,7 @@ from placement.arrays import Floats, Ints
 ALIKE = 0.10
 """Root mean square difference of relative loads up to which two windows are of one kind."""
 
-_LEARNING = 0.2  # part of a new surprise in their mean
+_LEARNING = 0.35  # part of a new surprise in their mean
 _STEADY = 8  # windows after which a kind's load follows the next one no more slowly
 
 

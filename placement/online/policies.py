@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 
 from placement.arrays import Experts, Floats
 from placement.online.balancer import plan, start
 from placement.online.engines import SGLANG_STEPS, VLLM_STEPS, VLLM_WINDOW, Eplb, Static
 from placement.online.policy import Group
 from placement.online.simulate import Entry
-from placement.online.state import OnlineOptions
+from placement.online.state import LEAST_GAIN, OnlineOptions
 from topology.base.errors import InputError
 
 OURS = "rackplan"
 OURS_LINEAR = "rackplan-linear"
 """Ours as it runs in an engine that was given nothing: from the engine's own placement, without stored loads."""
 NAMES = ("static", "vllm", "sglang", OURS, OURS_LINEAR)
-BUDGET = 0.05
-"""Largest part of the copies that a re-plan of ours moves where nobody says."""
 LONGER = 4
 """Times the usual interval that ours are replayed at too."""
 DEFAULT = (*NAMES, f"{OURS}:1%")
@@ -27,20 +25,22 @@ DEFAULT = (*NAMES, f"{OURS}:1%")
 
 
 class Ours:
-    """Our balancer (:mod:`placement.online.balancer`) with a budget of moves.
+    """Our balancer (:mod:`placement.online.balancer`), with a budget of moves or without.
 
-    ``linear``: nothing is known beforehand, and the first re-plan leaves the engine's placement at once.
+    ``linear``: nothing is known beforehand, and no budget limits the first re-plan, which leaves the engine's
+    placement. ``steps``: from a re-plan to the next.
     """
 
-    def __init__(self, group: Group, budget: float | None, *, linear: bool = False) -> None:
+    def __init__(self, group: Group, budget: float | None, *, steps: int, linear: bool = False) -> None:
         known = None if linear else group.scenarios
+        price = max(LEAST_GAIN, group.move_steps / steps)
         self._state = start(
             group.experts,
             group.slots_per_gpu,
             layers=group.layers,
             stored=known,
             static=None if known is None else group.start,
-            options=OnlineOptions(budget=budget, first_free=linear),
+            options=OnlineOptions(budget=budget, price=price, first_free=linear),
         )
 
     def observe(self, window: Floats) -> None:
@@ -81,7 +81,7 @@ def entries(
     ----------
     names:
         Of :data:`NAMES`; ours with a budget after a colon: ``rackplan:5%``, ``rackplan:0.05``, ``rackplan:0``,
-        ``rackplan:none``, ``rackplan-linear:1%``.
+        ``rackplan:none`` (as without), ``rackplan-linear:1%``.
     steps_per_window, windows:
         Steps that a window stands for, and windows in all.
     planned:
@@ -97,9 +97,8 @@ def entries(
     for name in names:
         entry = _entry(name, linear=not planned, steps_per_window=steps_per_window)
         found.append(entry)
-        longer = LONGER * entry.interval
-        if entry.budget != 0 and _is_ours(name) and longer < windows - 1:
-            found.append(replace(entry, interval=longer))
+        if entry.budget != 0 and _is_ours(name) and LONGER * entry.interval < windows - 1:
+            found.append(_entry(name, linear=False, steps_per_window=steps_per_window, times=LONGER))
     return found
 
 
@@ -121,8 +120,8 @@ def _is_ours(name: str) -> bool:
     return name.strip().lower().partition(":")[0] == OURS
 
 
-def _entry(text: str, *, linear: bool, steps_per_window: int) -> Entry:
-    """Return one policy at its engine's interval."""
+def _entry(text: str, *, linear: bool, steps_per_window: int, times: int = 1) -> Entry:
+    """Return one policy at its engine's interval, or at some times that."""
 
     def every(steps: int) -> int:
         return max(1, round(steps / steps_per_window))
@@ -136,10 +135,12 @@ def _entry(text: str, *, linear: bool, steps_per_window: int) -> Entry:
             value=text,
         )
     if name in (OURS, OURS_LINEAR):
-        part = budget_of(budget, text) if colon else BUDGET
+        part = budget_of(budget, text) if colon else None
         bare = name == OURS_LINEAR
-        interval = every(VLLM_STEPS) if part != 0 else 0
-        return Entry(said, lambda group: Ours(group, part, linear=bare), interval, linear=bare, budget=part)
+        interval = times * every(VLLM_STEPS) if part != 0 else 0
+        steps = max(1, interval * steps_per_window)
+        make = partial(Ours, budget=part, steps=steps, linear=bare)
+        return Entry(said, make, interval, linear=bare, budget=part)
     if name == "static":
         return Entry(name, Static, 0, budget=0.0)
     if name == "vllm":

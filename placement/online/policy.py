@@ -39,6 +39,8 @@ class Group:
         float64 ``[gpus]``: relative speeds; None: all equal.
     scenarios:
         float64 ``[scenarios, layers, experts]``: stored loads, known before the first window; None: none.
+    move_steps:
+        What a move costs: the steps that lose as much where largest over mean GPU load of a layer is 1 higher.
     """
 
     slots_per_gpu: Ints
@@ -50,6 +52,7 @@ class Group:
     split: DispatchPolicy = "even"
     speed: Floats | None = None
     scenarios: Floats | None = None
+    move_steps: float = 0.0
 
     @property
     def gpus(self) -> int:
@@ -60,6 +63,11 @@ class Group:
     def layers(self) -> int:
         """Layers of the group."""
         return int(self.start.shape[0])
+
+    @cached_property
+    def linear(self) -> Experts:
+        """As engines begin: slot j of a layer with expert j mod E."""
+        return np.tile(np.arange(self.slot_gpu.size, dtype=np.int32) % self.experts, (self.layers, 1))
 
     @cached_property
     def slot_gpu(self) -> Experts:

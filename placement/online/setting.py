@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -33,7 +35,7 @@ def plan_setting(plan: Plan, steps_per_window: int, scenarios: ExpertLoads | Non
     """
     plan = of_first_kind(plan)
     costs, score = PlanCosts(plan), plan.score
-    groups = costs.groups(scenarios)
+    groups = tuple(replace(group, move_steps=costs.move_steps) for group in costs.groups(scenarios))
     tokens = score.tok_s_per_gpu * len(plan.deployment.cluster.gpus) * score.step_s
     copies = sum(group.start.size for group in groups) * len(plan.layout.replicas)
     return Setting(groups, costs, copies, steps_per_window, tokens)
@@ -117,6 +119,26 @@ class PlanCosts:
             moving = replicas[: 1 if self._apart else None]
             parts += [part.on(np.array(stages[index].gpus)) for stages in moving]
         return Moves(copies, total, self._links.seconds(parts))
+
+    @cached_property
+    def move_steps(self) -> float:
+        """What a move costs in every replica, in steps with largest over mean GPU load of a layer 1 higher.
+
+        From the plan to an engine's own start, under the plan's loads; 0 where a rate of the links is unknown, and
+        infinite where steps take no longer.
+        """
+        loads = self._plan.loads
+        if loads is None:
+            return 0.0
+        start, linear = ([getattr(group, name) for group in self._groups] for name in ("start", "linear"))
+        window = loads.tokens.mean(axis=0)
+        fast, slow = self.step(window, start), self.step(window, linear)
+        higher = float((1 / slow.balancedness).sum() - (1 / fast.balancedness).sum())
+        longer, moves = slow.seconds - fast.seconds, self.moves(start, linear)
+        lost = (moves.seconds or 0.0) * fast.shared * len(self._plan.layout.replicas)
+        if not lost:
+            return 0.0
+        return lost / moves.copies / (longer / higher) if longer > 0 and higher > 0 else math.inf
 
     @cached_property
     def _apart(self) -> bool:

@@ -31,6 +31,11 @@ class Step:
     links_s: float
     balancedness: Floats
 
+    @property
+    def shared(self) -> float:
+        """Seconds that steps lose to a second of moves: their bytes share the links, and sending takes longer."""
+        return self.links_s / self.seconds
+
 
 @dataclass(frozen=True)
 class Moves:
@@ -323,7 +328,7 @@ class _Player:
     def __init__(self, entry: Entry, setting: Setting, costs: _Remembered) -> None:
         self.entry, self._setting, self._costs = entry, setting, costs
         self._policies: list[Policy] = [entry.make(group) for group in setting.groups]
-        self._placed = [_linear(group) if entry.linear else group.start for group in setting.groups]
+        self._placed = [group.linear if entry.linear else group.start for group in setting.groups]
         self._balancedness: list[Floats] = []
         self._step_s: list[float] = []
         self._replans: list[tuple[int, Moves]] = []
@@ -349,8 +354,7 @@ class _Player:
         """Serve a window with what lies there now."""
         step = self._costs.step(window, self._placed)
         if len(self._lost) < len(self._replans):
-            # bytes of moves and of tokens share the links: as long as moves last, sending takes as much longer
-            share = 1.0 if self.entry.blocking else step.links_s / step.seconds
+            share = 1.0 if self.entry.blocking else step.shared
             self._lost.append((self._replans[-1][1].seconds or 0.0) * share)
         self._balancedness.append(step.balancedness)
         self._step_s.append(step.seconds)
@@ -366,11 +370,6 @@ class _Player:
             tuple(Replan(number, moves, lost) for (number, moves), lost in replans if number < scored),
             sum(self._cpu_s[:scored]),
         )
-
-
-def _linear(group: Group) -> Experts:
-    """As engines begin: slot j of a layer with expert j mod E."""
-    return np.tile(np.arange(group.slot_gpu.size, dtype=np.int32) % group.experts, (group.layers, 1))
 
 
 def _require_placed(name: str, group: Group, placed: Experts) -> None:

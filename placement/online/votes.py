@@ -15,7 +15,7 @@ from placement.arrays import Floats, Ints
 from placement.experts.scenario_groups import group_scenarios
 from placement.online.memory import Memory
 
-LAST, SEEN, STORED = 0.4, 0.3, 0.3
+LAST, SEEN, STORED = 4.0, 1.0, 1.0
 """Weights of the last window, of the kinds of windows seen and of the stored scenarios, each group together."""
 
 LEARNT = 4
@@ -28,8 +28,12 @@ MOST = 8
 """Groups of stored scenarios that a re-plan looks at: its work grows with them."""
 
 
+LEAST = 0.02
+"""Of the weight of the heaviest vote: lighter ones are not looked at."""
+
+
 class Votes(NamedTuple):
-    """Loads ``[n, layers, experts]`` of mean 1 in each row, or all 0, and their weights ``[n, layers]``."""
+    """Loads ``[n, layers, experts]`` of mean 1 in each row, and their weights ``[n]``, which sum to 1."""
 
     loads: Floats
     weights: Floats
@@ -38,24 +42,27 @@ class Votes(NamedTuple):
 def votes(last: Floats, memory: Memory, stored: Floats) -> Votes:
     """Return the votes of the ``last`` window ``[layers, experts]``, of kinds of windows and of ``stored`` scenarios.
 
-    Rows are of mean 1, or all 0 where nothing is known: those have no vote. A layer without tokens in the last window
-    has no votes at all: it is not touched.
+    Rows are of mean 1, or all 0 where nothing is known: there a vote is as the last window. A layer without tokens in
+    the last window counts as even.
     """
-    parts = [last[None], memory.loads, stored]
     windows = int(memory.windows.sum())
     trust = windows**2 / (windows**2 + LEARNT**2)
-    together = trust * LAST * (1 - memory.surprise), trust * SEEN, STORED
-    each = [np.ones(1), _fading(memory.age), np.ones(len(stored))]
-    loads: Floats = np.concatenate(parts)
-    weights = np.zeros(loads.shape[:2])
-    at = 0
-    for part, share, vote in zip(parts, each, together, strict=True):
-        known = (part.max(axis=2) > 0) * share[:, None]
-        total = known.sum(axis=0)
-        weights[at : at + len(part)] = vote * known / np.where(total > 0, total, 1.0)
-        at += len(part)
-    weights[:, last.max(axis=1) <= 0] = 0.0
-    return Votes(loads, weights)
+    fading = _fading(memory.age)
+    weights = np.concatenate(
+        [
+            [trust * LAST * (1 - memory.surprise)],
+            trust * SEEN * fading / fading.sum(),
+            np.full(len(stored), STORED / max(1, len(stored))),
+        ]
+    )
+    if memory.windows[-1] == 1:  # the last kind is the last window itself
+        weights[len(memory.windows)] += weights[0]
+        weights[0] = 0.0
+    heard = weights >= LEAST * weights.max()
+    now = np.where(last.max(axis=1, keepdims=True) > 0, last, 1.0)
+    loads = np.concatenate([last[None], memory.loads, stored])[heard]
+    loads = np.where(loads.max(axis=2, keepdims=True) > 0, loads, now)
+    return Votes(loads, weights[heard] / weights[heard].sum())
 
 
 def _fading(age: Ints) -> Floats:

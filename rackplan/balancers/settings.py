@@ -24,7 +24,7 @@ class Settings:
     Attributes
     ----------
     max_moves:
-        Copies that one call may move, as a fraction of all; 0 none, None as many as it likes.
+        Copies that one call may move, as a fraction of all; 0 none, None all that pays.
     history:
         Windows that are planned for together, the last one among them.
     scenarios:
@@ -36,7 +36,7 @@ class Settings:
         lie so, or all is planned afresh; ``gather`` them too, where any number of copies may move; ``ignore`` them.
     """
 
-    max_moves: float | None = 0.05
+    max_moves: float | None = None
     history: int = 8
     scenarios: tuple[str, ...] = ()
     plan: str = ""

@@ -52,7 +52,7 @@ def test_the_surprise_of_a_window_by_hand() -> None:
     )  # as far from last as from mean
     # mean squares: (1 + 1 + 4 + 4) / 4 from the last window, (4 + 4) / 4 from the mean
     found = remembered(np.array([first, second, third])).surprise
-    assert found == pytest.approx(0.5 + 0.2 * (2.5 / (2 * 2.0) - 0.5))
+    assert found == pytest.approx(0.5 + 0.35 * (2.5 / (2 * 2.0) - 0.5))
 
 
 @pytest.mark.parametrize("windows", [1, 4, 16])
@@ -61,4 +61,4 @@ def test_windows_of_one_kind_over_and_over_do_not_outvote_the_current_one(window
     noise = np.random.default_rng(2).uniform(0.95, 1.05, size=(windows, *old.shape))
     memory = remembered(np.concatenate([relative(old * noise), new[None]]))
     _, weights = votes(new, memory, loads(0))
-    assert weights[[0, -1]].sum() > 0.7 * weights.sum()
+    assert weights[-1] > 0.7  # the last kind is the last window itself

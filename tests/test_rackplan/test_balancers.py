@@ -73,7 +73,8 @@ def test_deepseek_returns_three_maps_of_one_placement() -> None:
     assert balance(window(), phy2log).min() > 0.95
 
 
-def test_vllm_moves_a_twentieth_of_the_copies_and_slots_stay() -> None:
+def test_vllm_moves_a_twentieth_of_the_copies_and_slots_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RACKPLAN_MAX_MOVES", "5%")
     old = running()
     for seed in range(3):
         new = vllm.RackplanEplbPolicy.rebalance_experts(window(seed), SLOTS, 1, 1, RANKS, old)
@@ -107,6 +108,7 @@ def from_map(form: str, loads: Array, old: Array, monkeypatch: pytest.MonkeyPatc
 def test_the_first_call_leaves_the_engines_start_whatever_was_seen_before(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("RACKPLAN_MAX_MOVES", "5%")
     first = from_map(form, window(), linear(), monkeypatch)
     assert balance(window(), first).mean() > 0.95
     assert moves(linear(), first) > 0.05 * first.size
@@ -119,7 +121,8 @@ def test_the_first_call_leaves_the_engines_start_whatever_was_seen_before(
     assert moves(nearly, from_map(form, window(), nearly, monkeypatch)) <= 0.05 * nearly.size
 
 
-def test_vllm_ascends_start_with_shared_experts_is_left_too() -> None:
+def test_vllm_ascends_start_with_shared_experts_is_left_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RACKPLAN_MAX_MOVES", "5%")
     # 14 routed experts in runs of 4, 4, 3, 3, the last two devices one of the next run's, and one shared on each
     runs = [0, 1, 2, 3, 14], [4, 5, 6, 7, 14], [8, 9, 10, 11, 14], [11, 12, 13, 0, 14]
     table = np.tile(np.array(runs), (LAYERS, 1, 1))
@@ -138,7 +141,10 @@ def test_an_expert_on_each_rank_is_left_where_an_engine_starts() -> None:
     assert found.dtype == np.int64
 
 
-def test_the_budget_holds_beside_what_is_restored(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_budget_holds_beside_what_is_restored(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RACKPLAN_MAX_MOVES", "5%")
     old = running()
     old[:, 4:9] = 0  # experts 11 to 15 have no copy, and 0 several on a rank
     lost = 5 * LAYERS
@@ -185,6 +191,7 @@ def test_groups_that_do_not_lie_so_are_gathered_only_where_asked_and_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scattered = running()[:, np.random.default_rng(0).permutation(SLOTS)]
+    monkeypatch.setenv("RACKPLAN_MAX_MOVES", "5%")
     new = vllm.rebalance_experts(window(), SLOTS, 4, 2, RANKS, scattered)
     assert 0 < moves(scattered, new) <= 0.05 * scattered.size
     monkeypatch.setenv("RACKPLAN_MAX_MOVES", "none")
@@ -237,7 +244,8 @@ def test_sglang_plans_around_lost_ranks(monkeypatch: pytest.MonkeyPatch) -> None
     assert maps[1].shape[2] == maps[2].max()
 
 
-def test_vllm_ascend_answers_change_priority_and_table() -> None:
+def test_vllm_ascend_answers_change_priority_and_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RACKPLAN_MAX_MOVES", "5%")
     table = running().reshape(LAYERS, RANKS, -1)
     loads = window()
     of_slot = np.take_along_axis(loads, running(), axis=1).reshape(table.shape)

@@ -33,7 +33,7 @@ _STEEPEST = 80.0  # powers of e above that overflow in a product of two, in sing
 _DESCENT = 4  # steps for each GPU: so often every two of them meet
 _RENEWED = 5  # looks between two computations of all loads anew, which is when the best so far is kept
 _CELLS = 1 << 22  # slots times scenarios of the layers that are annealed together
-_SQUARINGS = 8  # of a power of e
+_SQUARINGS = 10  # of a power of e
 _DEAR = 3.0  # the first price of a move is 2 to minus that, of largest over mean GPU load: few gain as much
 _TRIED = 16  # exchanges looked at in each layer and step
 _MARKS = 20  # placements that a priced search shows on its way
@@ -82,7 +82,7 @@ def along_prices(
 ) -> Iterator[Experts]:
     """Yield placements ``[layers, slots]`` on the way from ``start`` as moves from ``old`` get cheaper.
 
-    A move costs 2 to minus three of largest over mean GPU load at first, and ``price`` at last, so that what gains most
+    A move costs an eighth of largest over mean GPU load at first, and ``price`` at last, so that what gains most
     comes first. Copies are swapped, and turn into copies of other experts.
     """
     annealing = _SoftMax(problem, start, np.random.default_rng(seed), old)
@@ -193,9 +193,9 @@ class _SoftMax(Annealing):
 
 
 def _powers(power: Singles) -> Singles:
-    """Return powers of e, none too large for a product of two: a cubic of a 256th, squared eight times.
+    """Return powers of e, none too large for a product of two: a cubic of a 1,024th, squared ten times.
 
-    Within .1 % near 0, where GPUs are busiest; numpy's own differ between machines in the last bit.
+    Within .02 % from -40 to 40, where GPUs count; numpy's own differ between machines in the last bit.
     """
     np.minimum(power, _STEEPEST, out=power)
     part = power * np.float32(0.5**_SQUARINGS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,6 @@ from placement.online.memory import Memory
 from placement.online.votes import relative
 from topology.base.errors import InputError
 from topology.base.npy import whole_numbers
-
 
 LEAST_GAIN = 2e-5
 """Of largest over mean GPU load of a layer: what a move gains at least until the next re-plan.
@@ -117,7 +116,7 @@ class OnlineState:
     placed: Experts | None = None
     windows: int = 0
     promise: Promise | None = None
-    record: Record = Record()
+    record: Record = field(default_factory=Record)
 
     @property
     def layers(self) -> int:
@@ -151,13 +150,12 @@ class OnlineState:
         stored = self.stored if len(self.stored) else np.zeros((0, *load.shape))
         memory = self.memory.with_window(load, self.last, self.options.history)
         now = replace(self, stored=stored, last=load, memory=memory, windows=self.windows + 1)
-        return now if self.promise is None else replace(now, promise=None, record=now.judged(self.promise))
-
-    def judged(self, promise: Promise) -> Record:
-        """Return the record after the last window has judged a promise."""
-        window = self.window
-        kept = window.evaluate(promise.before) - window.evaluate(promise.after)
-        return self.record.after(promise.gain, float(kept.sum()))
+        judged = load.max(axis=1) > 0
+        if self.promise is None or not judged.any():
+            return now
+        before, after, gain = self.promise
+        kept = (now.window.evaluate(before) - now.window.evaluate(after))[judged]
+        return replace(now, promise=None, record=self.record.after(gain, float(kept.sum())))
 
     @property
     def window(self) -> Problem:

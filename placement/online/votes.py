@@ -27,7 +27,6 @@ FORGETTING = 0.8
 MOST = 8
 """Groups of stored scenarios that a re-plan looks at: its work grows with them."""
 
-
 LEAST = 0.02
 """Of the weight of the heaviest vote: lighter ones are not looked at."""
 
@@ -42,8 +41,8 @@ class Votes(NamedTuple):
 def votes(last: Floats, memory: Memory, stored: Floats) -> Votes:
     """Return the votes of the ``last`` window ``[layers, experts]``, of kinds of windows and of ``stored`` scenarios.
 
-    Rows are of mean 1, or all 0 where nothing is known: there a vote is as the last window. A layer without tokens in
-    the last window counts as even.
+    At least one window has been seen. Rows are of mean 1, or all 0 where nothing is known: there a vote is as the
+    last window. A layer without tokens in the last window counts as even.
     """
     windows = int(memory.windows.sum())
     trust = windows**2 / (windows**2 + LEARNT**2)

@@ -82,8 +82,8 @@ def along_prices(
 ) -> Iterator[Experts]:
     """Yield placements ``[layers, slots]`` on the way from ``start`` as moves from ``old`` get cheaper.
 
-    A move costs an eighth of largest over mean GPU load at first, and ``price`` at last, so that what gains most
-    comes first. Copies are swapped, and turn into copies of other experts.
+    A move costs an eighth of largest over mean GPU load at first, and ``price`` at last, so that what gains
+    most comes first. Copies are swapped, and turn into copies of other experts.
     """
     annealing = _SoftMax(problem, start, np.random.default_rng(seed), old)
     fraction, exponent = frexp(1 / price)

@@ -45,4 +45,4 @@ def test_a_rare_workload_is_heard_beside_many_alike() -> None:
         shared: solve(replace(grouped, grouped=shared)).assignment.balancedness(rare).mean()
         for shared in (True, False)
     }
-    assert found[True] > found[False] + 0.01
+    assert found[True] > found[False] + 0.005

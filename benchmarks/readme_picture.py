@@ -37,7 +37,7 @@ MODEL, RACK, LOST = "deepseek-v3", "gb200-nvl72", "d0.n3"
 WINDOWS, TOKENS = 30, 2e6
 KNOWN = [0, 2, 3, 5, 7]
 """Places of the workloads that the plan was made for."""
-POLICIES = {"vllm": "vLLM's EPLB", "static": "rackplan, planned once", "rackplan:5%": "rackplan, online"}
+POLICIES = {"vllm": "vLLM's EPLB", "static": "rackplan, planned once", "rackplan": "rackplan, online"}
 WIDTH, HEIGHT, TOP, BOTTOM = 880, 362, 66, 300
 LEFT, RIGHT = (40, 420), (496, 852)
 LEAST = 0.45

@@ -44,6 +44,17 @@ def starts(owner: Index) -> Index:
     return np.flatnonzero(new)
 
 
+def tag_mask(tags: int) -> int:
+    """Return the lowest bits of a number that hold a tag up to ``tags``."""
+    return (1 << tags.bit_length()) - 1
+
+
+def tagged(values: Floats, tags: NDArray[np.integer], mask: int) -> Ints:
+    """Return ``values`` (none negative) as numbers in their order, whose lowest bits, a ``mask``, hold ``tags``."""
+    numbers: Ints = values.view(np.int64) & ~mask | tags
+    return numbers
+
+
 def falling(values: Floats) -> Index:
     """Return the order of ``values`` ``[rows, n]`` (none negative) by falling value, row by row; ties: the first.
 
@@ -51,8 +62,8 @@ def falling(values: Floats) -> Index:
     sorting positions by them, and no two keys are equal, so that no CPU orders ties in a way of its own.
     """
     width = values.shape[1]
-    mask = (1 << width.bit_length()) - 1
-    key = (values + 0.0).view(np.int64) & ~mask | (mask - np.arange(width))
+    mask = tag_mask(width)
+    key = tagged(values + 0.0, mask - np.arange(width), mask)
     key.sort(axis=1)
     order: Index = (mask - (key & mask))[:, ::-1]
     found = values.take(order + (np.arange(len(values)) * width)[:, None])
@@ -68,7 +79,7 @@ def rising(values: Floats) -> Index:
 
     Values that differ in their last bits alone may change places: those bits carry the position.
     """
-    bits, mask = values.view(np.int64), (1 << values.shape[1].bit_length()) - 1
+    bits, mask = values.view(np.int64), tag_mask(values.shape[1])
     bits &= ~mask
     bits |= np.arange(values.shape[1])
     values.sort(axis=1)

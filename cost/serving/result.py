@@ -81,10 +81,6 @@ class Pools(Shown):
             gpus_idle=row.gpus - row.gpus_used,
         )
 
-    def at_speeds(self) -> list[tuple[float, RateMatch]]:
-        """Return the best at each of :data:`SPEEDS` that anything reaches."""
-        return [(speed, best) for speed in SPEEDS if (best := self.serving.best(1 / speed)) is not None]
-
 
 def sweeps_of(answer: Sweep | Pools) -> list[Sweep]:
     """Return what was swept: one phase, or decode, prefill and both phases together, if they are."""

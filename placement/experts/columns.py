@@ -16,7 +16,7 @@ import numpy as np
 from placement.arrays import Experts, Floats, Index, Ints
 from placement.budget import CUT, Budget
 from placement.cp_solver import solve_within
-from placement.experts.problem import EQUAL, Problem, proven
+from placement.experts.problem import EQUAL, Problem, proven, search_state
 
 _MOST_COLUMNS = 30_000  # of a model, 3 s to read
 _FEW_COLUMNS = 2_000  # with which anything better than the answer is asked for at once...
@@ -147,10 +147,6 @@ def close(
     better = optimal = 0
     many, first = (_FEW_COLUMNS, _STEP) if problem.slots_per_gpu.max() > 2 else (_PAIRS, 0.5)
 
-    def state() -> tuple[int, int, float, float]:
-        least = float(np.minimum(bound, value).mean())
-        return int(proven(value, bound).sum()), problem.layers, float(value.mean()), least
-
     with budget, budget.keeping():
         for done, layer in enumerate(layers.tolist()):
             part, own = problem.rows(np.array([layer])), budget.part(1 / (layers.size - done))
@@ -169,7 +165,7 @@ def close(
                     below = columns.within(target)
                 if len(below.members) > _MOST_COLUMNS:
                     break
-                budget.tell(state)
+                budget.tell(lambda: search_state(value, bound))
                 row, none = choose_columns(part, below, own, seed=seed, most_s=most_s)
                 if row is not None:
                     found[layer], value[layer], step = row, part.evaluate(row[None])[0], first

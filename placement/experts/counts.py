@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from placement.arrays import Floats, Index, Ints, starts
+from placement.arrays import Floats, Index, Ints, starts, tag_mask, tagged
 from placement.budget import evenly
 from placement.experts.problem import EQUAL, Problem
 
@@ -201,8 +201,8 @@ def _given(loads: Floats, spare: int, most: int) -> Index:
     many = np.minimum(spare // ranks, most - 1)
     expert = np.repeat(ranks - 1, many)
     copies = np.arange(expert.size) - np.repeat(np.cumsum(many) - many, many) + 1
-    mask = (1 << expert.size.bit_length()) - 1
-    key = (loads[:, expert] / copies).view(np.int64) & ~mask | (mask - np.arange(expert.size))
+    mask = tag_mask(expert.size)
+    key = tagged(loads[:, expert] / copies, mask - np.arange(expert.size), mask)
     key.sort(axis=1)
     given: Index = expert[mask - (key[:, : -spare - 1 : -1] & mask)]
     return given
@@ -388,8 +388,8 @@ def _best_exchange(
     ``[rows]``; the rows where it is lower, and the experts that get and lose a copy there.
     """
     (rows, experts), (least, most) = loads.shape, limits
-    layer, mask, flat = np.arange(rows), (1 << experts.bit_length()) - 1, copies.reshape(-1)
-    key = (loads / copies).view(np.int64) & ~mask | np.arange(experts)
+    layer, mask, flat = np.arange(rows), tag_mask(experts), copies.reshape(-1)
+    key = tagged(loads / copies, np.arange(experts), mask)
     keys = np.repeat(key.reshape(-1), flat).reshape(rows, -1)
     plain = keys.view(np.float64).astype(np.float32)
     keys.sort(axis=1)
@@ -404,7 +404,7 @@ def _best_exchange(
             halves[layer, gets[-1]] = False
     more = np.stack(gets, axis=1)
     left = np.where(copies > least, loads / np.maximum(copies - 1, 1), np.inf)
-    order = left.view(np.int64) & ~mask | np.arange(experts)
+    order = tagged(left, np.arange(experts), mask)
     order.sort(axis=1)
     fewer = order[:, : _DONORS + wider * _MORE] & mask
     gains, gives = (which + (layer * experts)[:, None] for which in (more, fewer))
@@ -457,7 +457,7 @@ class _FoldSearch:
 
     def __init__(self, problem: Problem, start: Ints, seed: int, enough: Floats | None) -> None:
         self.problem, self.loads, self.rng = problem, problem.mean, np.random.default_rng(seed)
-        self.mask = (1 << problem.experts.bit_length()) - 1
+        self.mask = tag_mask(problem.experts)
         self.fewest, most = problem.copies_range
         self.most = min(most, problem.most_copies)
         self.all_fit = even_domains(problem)
@@ -465,16 +465,12 @@ class _FoldSearch:
         self.enough = np.zeros(len(start))
         if enough is not None:
             self.enough = enough * problem.mean.sum(axis=1) * problem.speed.max() / problem.gpus
-        keys = self._key(self.loads / start, np.arange(problem.experts))
+        keys = tagged(self.loads / start, np.arange(problem.experts), self.mask)
         self.keys = np.repeat(keys.ravel(), start.ravel()).reshape(len(start), -1)
         self.keys.sort(axis=1)
         self.value, self.least = self._values(self.keys)
         self.gained, self.steps = np.zeros(len(start), dtype=np.int64), 0
         self.rows = np.flatnonzero(self.least > self.enough)
-
-    def _key(self, load: Floats, expert: Index) -> Ints:
-        key: Ints = (load.view(np.int64) & ~self.mask) | expert
-        return key
 
     def step(self, done: float, patience: int | None) -> None:
         """Try exchanges in all layers that are left; ``done`` of the work is done."""
@@ -528,8 +524,8 @@ class _FoldSearch:
         """Return the copies after each exchange, ``[exchanges, slots]`` by rising load."""
         keys, each = self.keys[row], np.arange(row.size)
         expert = keys & self.mask
-        smaller = self._key(self.loads[row, more] / (self.now[row, more] + 1), more)
-        larger = self._key(self.loads[row, fewer] / (self.now[row, fewer] - 1), fewer)
+        smaller = tagged(self.loads[row, more] / (self.now[row, more] + 1), more, self.mask)
+        larger = tagged(self.loads[row, fewer] / (self.now[row, fewer] - 1), fewer, self.mask)
         gone = expert == fewer[:, None]
         np.copyto(keys, larger[:, None], where=gone)
         np.copyto(keys, smaller[:, None], where=expert == more[:, None])

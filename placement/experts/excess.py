@@ -5,6 +5,7 @@ Only ``+ - * /``, comparisons and sums in a fixed order decide: equal seeds give
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import ldexp
 
 import numpy as np
@@ -69,12 +70,23 @@ def relieve(problem: Problem, slot_expert: Experts, target: Floats, *, steps: in
     """
     wanted = np.broadcast_to(target, (problem.scenarios, problem.layers))
     annealing = ExcessAnnealing(problem, slot_expert, wanted, np.random.default_rng(seed))
+    for _ in anneal_along(annealing, (0.0, OCTAVES), steps, _TRIED):
+        pass
+    return annealing.slot_expert
+
+
+def anneal_along(annealing: Annealing, octaves: tuple[float, float], steps: int, tried: int) -> Iterator[int]:
+    """Swap and exchange while the price rises and it cools; yield the number of each step when it is made.
+
+    The price goes from 2 to the first of ``octaves`` to 2 to the second; ``tried`` as of :meth:`Annealing.exchange`.
+    """
+    first, last = octaves
     for step in range(steps):
         done = (step + 1) / steps
-        price, heat = between_powers(OCTAVES * done), HEAT[0] + (HEAT[1] - HEAT[0]) * done
+        price, heat = between_powers(first + (last - first) * done), HEAT[0] + (HEAT[1] - HEAT[0]) * done
         annealing.swap(price, heat)
-        annealing.exchange(price, heat, _TRIED)
-    return annealing.slot_expert
+        annealing.exchange(price, heat, tried)
+        yield step
 
 
 def between_powers(octave: float) -> float:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies, rising, starts
+from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies, rising, starts, tag_mask
 from placement.experts.problem import Problem
 
 _SPLIT_SLOTS = 4  # up to so many slots a GPU every split of a pair is looked at (70), above it every swap
@@ -129,7 +129,7 @@ def _least(given: Floats, first: Floats, second: Floats, speeds: Speeds | None) 
         np.subtract(first, given, out=given)
         given /= speeds[0]
         np.maximum(np.abs(given, out=given), taken / speeds[1], out=given)
-    bits, mask = given.view(np.int64), (1 << (len(given) - 1).bit_length()) - 1
+    bits, mask = given.view(np.int64), tag_mask(len(given) - 1)
     bits &= np.iinfo(np.int64).max ^ mask  # the sign goes too: distances from equal loads
     bits |= np.arange(len(given))[:, None]
     least = bits.min(axis=0)

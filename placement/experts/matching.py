@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placement.arrays import Experts, Floats, Index, Ints, rising
+from placement.arrays import Experts, Floats, Index, Ints, rising, tag_mask, tagged
 from placement.experts.pack import distinct_copies
 from placement.experts.problem import Problem
 
@@ -40,13 +40,13 @@ class _Table:
 
     def __init__(self, problem: Problem, copies: Ints) -> None:
         self.problem = problem
-        self.mask = (1 << problem.experts.bit_length()) - 1
+        self.mask = tag_mask(problem.experts)
         self.used = np.flatnonzero(problem.slots_per_gpu > 0)
         self.slots = problem.slots_per_gpu[self.used]
         self.first = problem.first_slot[self.used]
         self.speed, self.alike = problem.speed[self.used], problem.equal_speeds
         self.row = np.arange(problem.layers)[:, None]
-        key = (problem.mean / copies).view(np.int64) & ~self.mask | np.arange(problem.experts)
+        key = tagged(problem.mean / copies, np.arange(problem.experts), self.mask)
         self.rising = np.repeat(key.reshape(-1), copies.reshape(-1)).reshape(problem.layers, -1)
         self.rising.sort(axis=1)
         self.keys = np.empty_like(self.rising)

@@ -483,6 +483,12 @@ def proven(reached: Floats, bound: Floats) -> Bools:
     return there
 
 
+def search_state(load: Floats, bound: Floats) -> tuple[int, int, float, float]:
+    """Return what a search tells: layers proven and in all, and the means of ``load`` and ``bound`` ``[layers]``."""
+    least = float(np.minimum(bound, load).mean())
+    return int(proven(load, bound).sum()), load.size, float(load.mean()), least
+
+
 def fewest_redundant(experts: int, gpus: int) -> int:
     """Fewest extra copies per layer that make slots divisible by the GPUs (256 experts, 72 GPUs: 32)."""
     return -experts % gpus

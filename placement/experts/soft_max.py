@@ -19,7 +19,7 @@ import numpy as np
 from placement.arrays import Experts, Index
 from placement.budget import evenly
 from placement.experts.annealing import Annealing, Singles
-from placement.experts.excess import HEAT, between_powers
+from placement.experts.excess import anneal_along
 from placement.experts.problem import Problem
 
 WARM, COLD = 1e-3, 3e-6
@@ -88,13 +88,9 @@ def along_prices(
     annealing = _SoftMax(problem, start, np.random.default_rng(seed), old)
     fraction, exponent = frexp(1 / price)
     last = exponent - 2 + 2 * fraction
-    first = min(_DEAR, last)
+    octaves = min(_DEAR, last), last
     marks = {(steps - 1) * mark // _MARKS for mark in range(1, _MARKS + 1)}
-    for step in range(steps):
-        done = (step + 1) / steps
-        worth, heat = between_powers(first + (last - first) * done), HEAT[0] + (HEAT[1] - HEAT[0]) * done
-        annealing.swap(worth, heat)
-        annealing.exchange(worth, heat, _TRIED)
+    for step in anneal_along(annealing, octaves, steps, _TRIED):
         if step in marks:
             annealing.refresh(np.arange(problem.layers))  # rounding adds up
             yield annealing.slot_expert

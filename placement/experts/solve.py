@@ -21,7 +21,15 @@ from placement.experts.excess import relieve
 from placement.experts.fast_path import NEAR, fast_placement
 from placement.experts.local_search import swap_down
 from placement.experts.pack import distinct_copies, pack
-from placement.experts.problem import EQUAL, WIDE, Problem, keep_better, proven, second_copies_first
+from placement.experts.problem import (
+    EQUAL,
+    WIDE,
+    Problem,
+    keep_better,
+    proven,
+    search_state,
+    second_copies_first,
+)
 from placement.experts.result import ExpertResult, checked_result
 from placement.experts.soft_max import STEPS, anneal, descend, step_cells
 
@@ -264,7 +272,7 @@ def search(
     ``[layers]`` are searched. With a time limit CP-SAT has the rest of it.
     """
     found = slot_expert.copy()
-    tell = partial(budget.tell, lambda: _state(problem, found, bound))
+    tell = partial(budget.tell, lambda: search_state(problem.evaluate(found), bound))
     with budget, budget.keeping():
         layers = np.flatnonzero(~proven(problem.evaluate(found), bound))
         keep_better(problem, found, layers, swap_down(problem.rows(layers), found[layers]))
@@ -293,16 +301,12 @@ def _search_counts(
     keep_better(problem, slot_expert, wide, swap_down(part, pack(part, counts)))
 
 
-def _state(problem: Problem, slot_expert: Experts, bound: Floats) -> tuple[int, int, float, float]:
-    load = problem.evaluate(slot_expert)
-    least = float(np.minimum(bound, load).mean())
-    return int(proven(load, bound).sum()), problem.layers, float(load.mean()), least
-
-
 def _anneal_on(problem: Problem, slot_expert: Experts, bound: Floats, budget: Budget, seed: int) -> str:
     """Anneal in place within ``budget``; return what ran."""
     cost = STEPS * (_ANNEAL_COST[0] + _ANNEAL_COST[1] * step_cells(problem.searched))
-    rounds = budget.rounds(cost, lambda: budget.tell(lambda: _state(problem, slot_expert, bound)))
+    rounds = budget.rounds(
+        cost, lambda: budget.tell(lambda: search_state(problem.evaluate(slot_expert), bound))
+    )
     better = 0
     with budget, budget.keeping():
         better = anneal(problem.searched, slot_expert, rounds=rounds, seed=seed)

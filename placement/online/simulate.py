@@ -195,11 +195,6 @@ class Run:
         return float(sum(each.lost_s for each in self.replans))
 
     @property
-    def unknown_moves(self) -> bool:
-        """Whether moves took links whose rate is not published, so that their seconds are not counted."""
-        return any(each.moves.seconds is None for each in self.replans)
-
-    @property
     def tokens(self) -> float:
         """Tokens of all scored windows: every policy serves the same steps."""
         return self.setting.tokens_per_step * self.setting.steps_per_window * len(self.step_s)

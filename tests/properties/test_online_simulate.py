@@ -112,9 +112,8 @@ def test_no_policy_sees_the_future(data, name):
 def test_ours_keeps_its_budget_after_the_first_window(data, budget):
     windows = loads(data.draw, 5, 2, 8)
     group = group_of(layers=2, gpus=3, each=4, experts=8)
-    run = replay(windows, [Entry("ours", lambda each: Ours(each, budget, steps=10))], setting_of(group)).runs[
-        0
-    ]
+    entry = Entry("ours", lambda each: Ours(each, budget, steps=10))
+    run = replay(windows, [entry], setting_of(group)).runs[0]
     assert all(each.moves.copies <= budget * group.start.size for each in run.replans[1:])
 
 

@@ -96,7 +96,8 @@ def check_baselines(plan: Plan) -> None:
         if rival.score is not None:
             assert set(rival.balancedness) == set(plan.balancedness)
             assert rival.score.batch == plan.score.batch
-            assert plan.score.step_s <= rival.score.step_s * (1 + 1e-4)  # traffic differs by a little
+            # balance does not see which experts share a GPU, and so how many are read
+            assert plan.score.step_s <= rival.score.step_s * (1 + 1e-4)
 
 
 def check_proof(plan: Plan) -> None:

@@ -37,12 +37,16 @@ def test_a_chain_of_alike_windows_is_several_groups_and_all_of_one_are_alike() -
 
 
 def test_a_rare_workload_is_heard_beside_many_alike() -> None:
-    rng = np.random.default_rng(1)
-    common, rare = rng.lognormal(0, 0.8, (2, 3, 56))
-    tokens = np.stack([common * rng.lognormal(0, 0.02, common.shape) for _ in range(9)] + [rare])
-    grouped = make_problem(tokens, np.full(16, 4))
-    found = {
-        shared: solve(replace(grouped, grouped=shared)).assignment.balancedness(rare).mean()
-        for shared in (True, False)
-    }
-    assert found[True] > found[False] + 0.005
+    gains = []
+    for seed in range(1, 9):
+        rng = np.random.default_rng(seed)
+        common, rare = rng.lognormal(0, 0.8, (2, 3, 56))
+        tokens = np.stack([common * rng.lognormal(0, 0.02, common.shape) for _ in range(9)] + [rare])
+        grouped = make_problem(tokens, np.full(16, 4))
+        shared, plain = (
+            solve(replace(grouped, grouped=votes)).assignment.balancedness(rare).mean()
+            for votes in (True, False)
+        )
+        gains.append(shared - plain)
+    assert min(gains) > 0
+    assert np.mean(gains) > 0.01

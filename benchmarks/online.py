@@ -47,14 +47,14 @@ def main() -> None:
     for cluster, redundant, stored in CASES:
         workloads, known = (eight, eight[KNOWN]) if stored == "5 of 8" else (with_drawn(eight), eight)
         plan = rackplan.plan(
-            "deepseek-v3", cluster, phase="decode", loads=known, ep=72 if "nvl72" in cluster else 32,
+            model="deepseek-v3", cluster=cluster, phase="decode", loads=known, ep=72 if "nvl72" in cluster else 32,
             redundant=redundant, time_limit_s=0,
         )  # fmt: skip
         cells: dict[str, list[str]] = {policy: [] for policy in POLICIES}
         seconds = dict.fromkeys(POLICIES, 0.0)
         for kind in KINDS:
             loads = windows(kind, workloads)
-            result = rackplan.replay(plan, loads=loads, policies=list(POLICIES)).result
+            result = rackplan.replay(plan=plan, loads=loads, policies=list(POLICIES)).result
             static = next(run for run in result.runs if run.entry.name == "static")
             for run in result.runs:
                 if run.entry.interval == 1:
@@ -103,7 +103,8 @@ def windows(kind: str, workloads: Floats) -> Floats:
                 served += [workload] * int(rng.integers(2, 6))
         blends = np.eye(count)[served[:WINDOWS]]
     share = workloads / workloads.sum(axis=2, keepdims=True)
-    return rng.poisson(TOKENS * np.einsum("ws,sle->wle", blends, share)).astype(np.float64)
+    tokens: Floats = rng.poisson(TOKENS * np.einsum("ws,sle->wle", blends, share)).astype(np.float64)
+    return tokens
 
 
 def print_row(cells: list[str]) -> None:

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from rackplan.library import validate as validate
     from rackplan.library import what_if as what_if
     from rackplan.library import write_report as write_report
-    from rackplan.studies.result import StudyResult as StudyResult
+    from rackplan.studies.run import StudyResult as StudyResult
     from topology import Cluster as Cluster
     from topology import InfeasibleError as InfeasibleError
     from topology import InputError as InputError

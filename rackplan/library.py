@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from placement.engines.export import Exported
     from placement.plan import Plan
     from rackplan.requests import ClusterLike, Loads, ModelLike, PlanLike
-    from rackplan.studies.result import StudyResult
+    from rackplan.studies.run import StudyResult
     from topology.cluster import Cluster
 
 P = ParamSpec("P")

@@ -1603,7 +1603,7 @@ class StudyRequest(Request):
         None, "Folder for results and report.", "DIR", "-o --output", kw_only=False, default="under out/"
     )
     optimize: Flag = opt(False, "Search the ranges under `optimize` with Optuna instead of a grid or sample.")
-    engine: Annotated[str, Word] = opt(
+    engine: Literal["local", "ray"] = opt(
         "local", "local: processes on this machine; ray: tasks on a Ray cluster."
     )
     address: Text | None = opt(
@@ -1618,6 +1618,12 @@ class StudyRequest(Request):
         "rackplan study study.yaml -o out",
         "rackplan study study.yaml --engine ray --address 10.0.0.1:6379 -o out",
     )
+
+    def check(self) -> None:
+        """Reject an address without Ray."""
+        super().check()
+        if self.engine != "ray":
+            self.refuse_given(("address",), f"only {input_name('engine')} ray has one")
 
 
 class LoadsRequest(Request):

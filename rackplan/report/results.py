@@ -35,7 +35,7 @@ DOCS: Mapping[str, str] = {
     "placement.migrate.replan.Replanned": "changes.replan_doc",
     "placement.online.replayed.Replayed": "replay.replay_doc",
     "placement.plan.Plan": "plan.plan_doc",
-    "rackplan.studies.result.StudyResult": "study.study_doc",
+    "rackplan.studies.run.StudyResult": "study.study_doc",
     "topology.cluster.Cluster": "cluster.cluster_doc",
 }
 """What tells each type of result: a function of a module of :mod:`rackplan.report`."""

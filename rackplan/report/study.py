@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
+from cost.layouts.front import pareto
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Shape, Table
 from rackplan.report.fields import FIELDS, phrase
-from rackplan.studies import result as results
-from rackplan.studies.result import COST, RATE, SPEED, Progress, StudyResult
-from rackplan.studies.rows import OK, STATUSES, Row, column_of, rows_digest
-from rackplan.studies.spec import Study
-from topology.base.units import plural
+from rackplan.studies.rows import OK, STATUSES, Row, cell_of, column_of, columns_of, rows_digest
+from rackplan.studies.run import StudyResult
+from rackplan.studies.spec import Study, Value
+from topology.base.units import plural, read_number
 
-MAX_GROUPS, MAX_POINTS = 6, 2000
-"""Values of an option that have colours, and points that a chart has."""
+COST, RATE, SPEED = "usd_per_million_tokens", "tok_s_per_gpu", "tok_s_per_user"
+
+MAX_COLOURS, MAX_GROUPS, MAX_POINTS, MAX_REASONS = 6, 20, 2000, 8
+"""Values of an option in a chart and in a table, points of a chart, and reasons of a table."""
+_DIGITS = re.compile(r"[0-9][0-9.,]*")
 _NOUNS = {"score": "layouts", "sweep": "sweeps", "plan": "plans"}
 _SHOWN = "options tok_s_per_gpu tok_s_per_user usd_per_million_tokens layout batch"
 _MORE = (
@@ -25,7 +29,7 @@ _MORE = (
 )
 ROOT = Record.of(
     "",
-    "points varied fixed results rows_sha256 | study_kind rows priced replaced_workers interrupted file",
+    "points varied fixed results rows_sha256 | study_kind rows priced interrupted file",
     tiles="rows",
 )
 STATUS = Table.of("statuses", "status points", "How points ended", max_rows=0)
@@ -45,21 +49,29 @@ _METHOD = "The best point is the cheapest where all have a price, else that of m
 
 def study_doc(result: StudyResult, file: str = "") -> Doc:
     """Return the document of ``rackplan study``; ``file`` is the page that was written."""
-    rows, study, progress = result.rows, result.study, result.progress
+    rows, study = result.rows, result.study
     solved = [row for row in rows if row["status"] == OK]
-    best, counts = results.best_row(solved), Counter(row["status"] for row in rows)
+    best, counts = _best_row(solved), Counter(row["status"] for row in rows)
     chosen = None if best is None else _row(study, best)
-    curve = CURVE(
-        _row(study, row, setting=results.number_of(value)) for value, row in results.optima(study, solved)
+    goal, sign = study.goal, 1 if study.least else -1
+    able = [row for row in solved if goal and row[goal] is not None]
+    optima = {
+        (name, value): min(group, key=lambda row: (sign * row[goal], row["point"]))
+        for name, value, group in (_groups(study, able) if study.grid else [("", None, able)])
+        if group and (name in study.grid or not study.grid)
+    }
+    curve = CURVE(_row(study, row, setting=_number_of(value)) for (_, value), row in optima.items())
+    speeds = [row for row in solved if row[SPEED] is not None and row[RATE] is not None]
+    best_speeds = (
+        pareto([row[SPEED] for row in speeds], [row[RATE] for row in speeds]).tolist() if speeds else []
     )
-    frontier = FRONTIER((_row(study, row) for row in results.front(solved)), max_rows=8)
-    groups = results.best_by_option(study, solved).items()
+    frontier = FRONTIER((_row(study, speeds[at]) for at in best_speeds), max_rows=8)
+    groups = [(name, _best_row(group)) for name, _, group in _groups(study, solved) if group]
     root = {
         "study_kind": study.kind,
         "rows": len(rows),
-        "points": progress and progress.total,
-        "priced": progress and progress.here,
-        "replaced_workers": progress and progress.replaced,
+        "points": result.total,
+        "priced": result.priced,
         "interrupted": result.interrupted,
         "varied": study.varied,
         "fixed": [f"{name}={shown(value)}" for name, value in study.fixed.items()],
@@ -72,7 +84,7 @@ def study_doc(result: StudyResult, file: str = "") -> Doc:
     return Doc(
         STUDY,
         f"Study of {len(rows):,} {_NOUNS[study.kind]}",
-        [_best(chosen, solved), f"{plural(len(rows), 'point')} ended: {fared}.", _progress_words(progress)],
+        [_best(chosen, solved), f"{plural(len(rows), 'point')} ended: {fared}.", _progress(result)],
         [
             ROOT(root),
             STATUS(ended),
@@ -80,11 +92,11 @@ def study_doc(result: StudyResult, file: str = "") -> Doc:
             curve,
             frontier,
             Late(lambda: list(_charts(study, solved, curve, frontier))),
-            REASONS(results.reasons(rows)),
+            REASONS(_reasons(rows)),
             Note(_free(study)),
         ],
         [
-            GROUPS(_row(study, row, option=name) for name, best_rows in groups for row in best_rows),
+            GROUPS(_row(study, row, option=name) for name, row in groups if row),
             Note(_METHOD, kind="method"),
         ],
         frame=lambda: rows,
@@ -126,14 +138,55 @@ def _best(best: Row | None, solved: Sequence[Row]) -> str:
     return f"The {which} is point {best['point']}{options}: {phrase(best, RATE)}{speed}{costs}."
 
 
-def _progress_words(progress: Progress | None) -> str:
+def _progress(result: StudyResult) -> str:
     """Return what is missing, and what runs before this one did."""
-    if progress is None:
-        return ""
-    remaining = progress.total - progress.done
-    hint = f"; {remaining:,} are missing, the same command goes on" if remaining else ""
-    earlier = progress.done - progress.here
-    return f"{progress.here:,} were priced in this run, {earlier:,} in earlier runs{hint}."
+    done = len(result.rows)
+    missing = result.total - done
+    hint = f"; {missing:,} are missing, the same command goes on" if missing else ""
+    return f"{result.priced:,} were priced in this run, {done - result.priced:,} in earlier runs{hint}."
+
+
+def _best_row(rows: Sequence[Row]) -> Row | None:
+    """Return the cheapest row where all have a price, else that of most tokens/s/GPU."""
+    if all(row[COST] is not None for row in rows):
+        return min(rows, key=lambda row: row[COST], default=None)
+    return max(rows, key=lambda row: row[RATE])
+
+
+def _groups(study: Study, rows: Sequence[Row]) -> Iterator[tuple[str, Value, list[Row]]]:
+    """Yield the rows at each value of each varied option that has few, in the order of the study."""
+    kinds = columns_of(study)
+    for name in _listed(study):
+        column, values = column_of(name), study.values[name]
+        if 1 < len(values) <= MAX_GROUPS:
+            for value in values:
+                cell = cell_of(value, kinds[column])
+                yield name, value, [row for row in rows if row[column] == cell]
+
+
+def _listed(study: Study) -> list[str]:
+    """Return the varied options with a list of values, which points have in common."""
+    return [name for name in study.varied if name in study.grid or study.ranges[name].choices]
+
+
+def _number_of(value: object) -> float | None:
+    """Return a number, or that which a text means (``2x``, ``500 GB/s``); None for anything else."""
+    if isinstance(value, bool) or value is None:
+        return None
+    return float(value) if isinstance(value, int | float) else (read_number(str(value)) or (None,))[0]
+
+
+def _reasons(rows: Sequence[Row]) -> list[tuple[int, str, str]]:
+    """Return how many points have no figure, how they ended, and why, but for the numbers in it."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row["status"] != OK:
+            alike.setdefault((row["status"], _DIGITS.sub("#", row["reason"])), []).append(row["reason"])
+    told = [
+        (len(texts), status, "such as " * (len(set(texts)) > 1) + texts[0])
+        for (status, _), texts in alike.items()
+    ]
+    return sorted(told, key=lambda reason: -reason[0])[:MAX_REASONS]
 
 
 def _free(study: Study) -> str:
@@ -153,10 +206,8 @@ def _charts(study: Study, solved: Sequence[Row], curve: Table, frontier: Table) 
     able = [row for row in solved if row.get(SPEED) is not None]
     if len(able) < 2:
         return
-    values = (
-        (name, {shown(row.get(column_of(name))) for row in able}) for name in results.common_options(study)
-    )
-    by = next((name for name, settings in values if 1 < len(settings) <= MAX_GROUPS), "")
+    listed = ((name, {shown(row[column_of(name)]) for row in able}) for name in _listed(study))
+    by = next((name for name, values in listed if 1 < len(values) <= MAX_COLOURS), "")
     points = _POINTS(
         _row(study, row, option=f"{by}={shown(row.get(column_of(by)))}" if by else "points")
         for row in able[:: 1 + len(able) // MAX_POINTS]

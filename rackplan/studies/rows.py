@@ -1,10 +1,8 @@
 """The rows of a study, and its folder: what was asked for (``study.json``), and the rows as a Parquet dataset.
 
-Rows are appended as files of their own, each written whole: a kill loses at most a second of short points. A finished
-study is one file in the order of its points; a row that a kill then leaves in two files is read once.
-
-``study.json`` holds the content of the ``STUDY.yaml``, the folder from which its names of files are read first, and
-the version of rackplan that began it.
+Rows are appended as files of their own, each written whole; a finished study is one file in the order of its points.
+A row that a kill then leaves in two files is read once. ``study.json`` holds the content of the ``STUDY.yaml``, the
+folder from which its names of files are read first, their digests, and the version of rackplan that began it.
 """
 
 from __future__ import annotations
@@ -13,70 +11,54 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from rackplan.digests import code_digest
-from rackplan.studies.spec import Point, Study, study_of
+from rackplan.studies.spec import Point, Study
 from topology.base.errors import InputError, one_line
 from topology.base.files import TEMPORARY, require_unlinked, write_folder
 from topology.base.reading import parse_json, read_text, require_version
+from topology.base.schema import Spec, keyword_spec, validated
 
 Row = dict[str, Any]
 OK, INFEASIBLE, FAILED, TIMEOUT = STATUSES = "ok", "infeasible", "failed", "timeout"
 WHEN = ("seconds", "cpu_s", "host", "finished")
-"""Columns that say when, where and how long; no digest of a row covers them."""
-
-TEXT, WHOLE, NUMBER, FLAG, TIME = "string", "int64", "double", "bool", "timestamp"
-_FIGURES = [
-    ("status reason", TEXT),
-    ("tok_s_per_gpu tok_s_per_user step_s usd_per_million_tokens tok_s_per_mw lower_step_s", NUMBER),
-    ("tok_s_per_gpu_used tok_s requests_per_s", NUMBER),
-    ("gpus gpus_idle", WHOLE),
-    ("usd_per_hour power_w", NUMBER),
-    ("layout", TEXT),
-    ("layout_ep layout_tp layout_stages layout_replicas", WHOLE),
-    ("layout_batch", NUMBER),
-    ("pools", WHOLE),
-    ("bound_by", TEXT),
-    ("configurations", WHOLE),
-    ("balancedness", NUMBER),
-    ("proof", TEXT),
-    ("gap", NUMBER),
-    ("evidence notes digest files row_digest rackplan", TEXT),
-    ("seconds cpu_s", NUMBER),
-    ("host", TEXT),
-    ("finished", TIME),
-]
-FIGURES: Mapping[str, str] = {name: kind for names, kind in _FIGURES for name in names.split()}
+"""Columns that say when, where and how long: rows differ in nothing else from run to run."""
+_COLUMNS = {
+    "string": "status reason layout bound_by proof evidence notes digest host",
+    "double": "tok_s_per_gpu tok_s_per_user step_s usd_per_million_tokens tok_s_per_mw lower_step_s "
+    "tok_s_per_gpu_used tok_s requests_per_s usd_per_hour power_w layout_batch balancedness gap seconds cpu_s",
+    "int64": "gpus gpus_idle layout_ep layout_tp layout_stages layout_replicas pools configurations",
+    "timestamp[ms, tz=UTC]": "finished",
+}
+FIGURES: Mapping[str, str] = {name: kind for kind, names in _COLUMNS.items() for name in names.split()}
 """Columns of every study after the options of its points, and their types."""
-
-RECORD, RESULTS, WHOLE_TABLE = "study.json", "results", "part-00000.parquet"
-SCHEMA_VERSION = 1
-PART_S, MOST_PARTS = 1.0, 256
-"""Seconds of rows per file, and files before they are merged."""
+_TYPES: Mapping[frozenset[type], str] = {
+    frozenset({bool}): "bool",
+    frozenset({int}): "int64",
+    frozenset({float}): "double",
+    frozenset({int, float}): "double",
+}
+RECORD, RESULTS, ALL_ROWS = "study.json", "results", "part-00000.parquet"
+SCHEMA_VERSION = 2
+PART_S, PART_SHARE = 1.0, 0.01
+"""Seconds of rows in a file, and share of the run so far: what a kill loses, against the number of files."""
 
 
 def columns_of(study: Study) -> dict[str, str]:
     """Return the columns of a study's rows and their types: number, options, figures."""
-    options = {column_of(name): _type(study.values(name)) for name in study.columns}
+    options = {}
+    for name, values in study.values.items():
+        types = frozenset(type(value) for value in values if value is not None)
+        options[column_of(name)] = _TYPES.get(types, "string")
     if study.worth:
-        options["price_more"] = NUMBER
-    return {"point": WHOLE, "kind": TEXT, **options, **FIGURES}
-
-
-def _type(values: Sequence[object]) -> str:
-    types = {type(value) for value in values if value is not None}
-    if not types or not types <= {bool, int, float}:
-        return TEXT
-    if bool in types:
-        return FLAG if len(types) == 1 else TEXT
-    return NUMBER if float in types else WHOLE
+        options["price_more"] = "double"
+    return {"point": "int64", "kind": "string", **options, **FIGURES}
 
 
 def column_of(option: str) -> str:
@@ -84,38 +66,21 @@ def column_of(option: str) -> str:
     return f"asked_{option}" if option in FIGURES else option
 
 
-def cell_of(value: object, column: str) -> object:
+def cell_of(value: object, kind: str) -> object:
     """Return a value for a column of this type; lists, mappings and mixed values are JSON."""
-    if value is None or column != TEXT or isinstance(value, str):
-        return value
-    return json.dumps(value, sort_keys=True)
-
-
-def complete(row: Row, point: Point, kind: str, columns: Mapping[str, str]) -> Row:
-    """Return a worker's row with the options and digests of its point.
-
-    Its own digest is without when, where and how long, and its place in the study.
-    """
-    options = {column_of(name): value for name, value in point.options.items()}
-    whole = {
-        **{name: cell_of(value, columns[name]) for name, value in options.items()},
-        **row,
-        "kind": kind,
-        "point": point.number,
-        "digest": point.digest,
-        "files": json.dumps(point.files, sort_keys=True) if point.files else None,
-        "rackplan": version(),
-    }
-    omitted = {*WHEN, "point"}
-    covered = {name: value for name, value in whole.items() if value is not None and name not in omitted}
-    text = json.dumps(covered, sort_keys=True, separators=(",", ":"))
-    return {**whole, "row_digest": hashlib.sha256(text.encode()).hexdigest()}
+    return (
+        value
+        if value is None or kind != "string" or isinstance(value, str)
+        else json.dumps(value, sort_keys=True)
+    )
 
 
 def rows_digest(rows: Iterable[Row]) -> str:
     """Return the SHA-256 of rows in any order: that of a study is the same on every machine."""
-    every = sorted(str(row["row_digest"]) for row in rows)
-    return hashlib.sha256("\n".join(every).encode()).hexdigest()
+    omitted = {*WHEN, "point"}
+    figures = ({name: value for name, value in row.items() if name not in omitted} for row in rows)
+    texts = sorted(json.dumps(row, sort_keys=True) for row in figures)
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 @cache
@@ -124,8 +89,19 @@ def version() -> str:
     return f"{import_module('rackplan').__version__}+{code_digest()[:16]}"
 
 
-def recorded(folder: Path) -> tuple[Study, str]:
-    """Return the study in a folder, and the version of rackplan that started it.
+@keyword_spec
+class Record(Spec):
+    """What ``study.json`` holds: the content of the study, and what its rows depend on besides."""
+
+    schema_version: int
+    rackplan: str
+    base: str
+    files: dict[str, str]
+    study: dict[str, Any]
+
+
+def recorded(folder: Path) -> Record:
+    """Return the record of the study in a folder.
 
     Raises
     ------
@@ -136,86 +112,68 @@ def recorded(folder: Path) -> tuple[Study, str]:
     if not path.is_file():
         raise InputError(f"{folder}: no {RECORD} in this folder, so it contains no study; give a STUDY.yaml.")
     record = parse_json(read_text(path, str(path)), str(path))
-    schema = record.get("schema_version") if isinstance(record, dict) else None
-    require_version(schema, str(path), SCHEMA_VERSION)
-    if schema != SCHEMA_VERSION:
-        raise InputError(
-            f"{path}: schema {str(schema)[:20]} is not {SCHEMA_VERSION}, which this rackplan reads."
-        )
-    study = study_of(record.get("study"), str(path), Path(str(record.get("base", "."))))
-    return study, str(record.get("rackplan"))
+    require_version(isinstance(record, dict) and record.get("schema_version"), str(path), SCHEMA_VERSION)
+    return validated(Record, record, str(path))
 
 
 def _require_same(study: Study, folder: Path) -> None:
-    """Reject a folder with another study, one of another rackplan version, or other files."""
-    if (folder / RECORD).is_file():
-        before, began = recorded(folder)
-        if began != version():
-            raise InputError(
-                f"{folder}: its rows were made by rackplan {began[:40]}, but this is {version()}; code or "
-                "catalog differ, and one study cannot mix versions. Run its STUDY.yaml with a new folder, -o DIR."
-            )
-        same = (before.kind, before.goal, columns_of(before)) == (study.kind, study.goal, columns_of(study))
-        if study.goal:  # trials follow from all of it
-            same = replace(before, limit_s=study.limit_s, base=study.base) == study
-        if not same:
-            raise InputError(f"-o {folder}: it contains another study; choose another -o.")
-    elif folder.is_dir() and not all(path.name.startswith(TEMPORARY) for path in folder.iterdir()):
-        raise InputError(f"-o {folder}: it contains files but no study; choose a new or an empty folder.")
-
-
-def _record(study: Study, folder: Path) -> None:
-    """Write the definition of the study."""
-    base = str(study.base)
-    record = {"schema_version": SCHEMA_VERSION, "rackplan": version(), "base": base, "study": study.content}
-    write_folder(folder, {RECORD: (json.dumps(record, indent=2) + "\n").encode()})
+    """Reject a folder of another rackplan version, with other files, or with trials of another study."""
+    record = recorded(folder)
+    if record.rackplan != version():
+        raise InputError(
+            f"{folder}: its rows were made by rackplan {record.rackplan[:40]}, but this is {version()}; code or "
+            "catalog differ, and one study cannot mix versions. Run its STUDY.yaml with a new folder, -o DIR."
+        )
+    for text, digest in study.sha256.items():
+        if digest != record.files.get(text, digest):
+            raise InputError(f"-o {folder}: {text} has changed since the study began; choose another -o.")
+    if study.goal and {**record.study, "limit_s": None} != {**study.content, "limit_s": None}:
+        raise InputError(f"-o {folder}: it contains another study; choose another -o.")
 
 
 class Store:
     """The rows of a study by the digest of their point, in memory and on disk; see :func:`opened`."""
 
     def __init__(self, folder: Path, columns: Mapping[str, str]) -> None:
-        require_unlinked(folder, f"{RESULTS}/{WHOLE_TABLE}")
-        self.columns = columns
+        require_unlinked(folder, f"{RESULTS}/{ALL_ROWS}")
+        self._folder, self._columns, self._new = folder, columns, list[Row]()
+        self._began = self._written = time.monotonic()
         self.rows = {row["digest"]: row for row in read_rows(folder, columns)}
-        self._folder = folder
-        self._new: list[Row] = []
-        self._part = max((int(path.stem.removeprefix("part-")) + 1 for path in _parts(folder)), default=0)
-        self._written = time.monotonic()
 
-    def add(self, row: Row) -> None:
-        """Add a row, and write new rows when due."""
-        self.rows[row["digest"]] = row
+    def add(self, study: Study, point: Point, figures: Row) -> None:
+        """Add the row of a point, and write new rows when due."""
+        options = {column_of(name): value for name, value in point.options.items()}
+        row = {**figures, **options, "kind": study.kind, "point": point.number, "digest": point.digest}
+        self.rows[point.digest] = row = {
+            name: cell_of(row.get(name), kind) for name, kind in self._columns.items()
+        }
         self._new.append(row)
-        if time.monotonic() - self._written >= PART_S or row["seconds"] >= PART_S:
+        now = time.monotonic()
+        if now - self._written >= max(PART_S, PART_SHARE * (now - self._began)):
             self.flush()
 
     def flush(self) -> None:
-        """Write the new rows as a separate file; rows that Ctrl-C left new are written again under its name."""
-        if self._new and self._part >= MOST_PARTS:
-            self.compact()
-        elif self._new:
-            self._write(f"part-{self._part:05}.parquet", self._new)
-            self._part += 1
+        """Write the new rows as a separate file, named by the number of rows."""
+        if self._new:
+            self._write(f"part-{len(self.rows):05}.parquet", self._new)
+            self._new, self._written = [], time.monotonic()
 
-    def compact(self) -> None:
+    def finish(self) -> None:
         """Write all rows as one file in the order of the points."""
-        parts = _parts(self._folder)
-        self._write(WHOLE_TABLE, [*self.rows.values()])
-        for path in parts:
-            if path.name != WHOLE_TABLE:
-                path.unlink()
-        self._part = 1
+        self._new = []
+        parts = [path.name for path in _parts(self._folder)]
+        self._write(
+            ALL_ROWS, self.rows.values(), gone=[f"{RESULTS}/{name}" for name in parts if name != ALL_ROWS]
+        )
 
-    def _write(self, name: str, rows: list[Row]) -> None:
+    def _write(self, name: str, rows: Iterable[Row], gone: Iterable[str] = ()) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        made = pa.BufferOutputStream()
-        ordered = sorted(rows, key=_place)
-        pq.write_table(pa.Table.from_pylist(ordered, _schema(self.columns)), made, compression="zstd")
-        write_folder(self._folder, {f"{RESULTS}/{name}": made.getvalue()})
-        self._new, self._written = [], time.monotonic()
+        file = pa.BufferOutputStream()
+        table = pa.Table.from_pylist(sorted(rows, key=_place), _schema(self._columns))
+        pq.write_table(table, file, compression="zstd")
+        write_folder(self._folder, {f"{RESULTS}/{name}": file.getvalue()}, gone=gone)
 
 
 @contextmanager
@@ -238,34 +196,32 @@ def opened(study: Study, folder: Path, numbers: Mapping[str, int] | None = None)
         import pyarrow.parquet  # noqa: F401
     except ImportError:
         raise InputError('studies write Parquet with pyarrow: pip install "rackplan[study]".') from None
-    _require_same(study, folder)
-    if not folder.exists():
-        _record(study, folder)
+    record = {"schema_version": SCHEMA_VERSION, "rackplan": version(), "base": str(study.base)}
+    record |= {"files": study.sha256, "study": study.content}
+    data = {RECORD: (json.dumps(record, indent=2) + "\n").encode()}
+    if (folder / RECORD).is_file():
+        _require_same(study, folder)
+    elif not folder.exists():
+        write_folder(folder, data)
+    elif not all(path.name.startswith(TEMPORARY) for path in folder.iterdir()):
+        raise InputError(f"-o {folder}: it contains files but no study; choose a new or an empty folder.")
     lock = os.open(require_unlinked(folder), os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         store = Store(folder, columns_of(study))
         if numbers is not None:
-            if strange := len(store.rows.keys() - numbers):
-                raise unknown_rows(folder, strange)
+            if unknown := len(store.rows.keys() - numbers):
+                why = "match no point of this study, which has changed. Choose another -o."
+                raise InputError(f"-o {folder}: {unknown:,} rows {why}")
             for digest, row in store.rows.items():
                 row["point"] = numbers[digest]
-        _record(study, folder)
+        write_folder(folder, data)
         yield store
     except BlockingIOError:
-        raise InputError(
-            f"{folder}: another rackplan process is writing to it; wait, or choose another -o."
-        ) from None
+        why = "another rackplan process is writing to it; wait, or choose another -o."
+        raise InputError(f"{folder}: {why}") from None
     finally:
         os.close(lock)
-
-
-def unknown_rows(folder: Path, many: int) -> InputError:
-    """Return the error of rows in a folder that are of no point of the study."""
-    return InputError(
-        f"-o {folder}: {many:,} rows match no point of this study, so the study or one of its files has changed. "
-        "Choose another -o."
-    )
 
 
 def read_rows(folder: Path, columns: Mapping[str, str]) -> list[Row]:
@@ -282,15 +238,11 @@ def read_rows(folder: Path, columns: Mapping[str, str]) -> list[Row]:
     rows: dict[str, Row] = {}
     for path in _parts(folder):
         try:
-            # `read_table` takes a name for an address (`con:`), and its threads hold what they read after it returned
-            with pa.OSFile(os.fsencode(path)) as file:
-                table = pq.ParquetFile(file).read(use_threads=False)
-            if not table.schema.equals(_schema(columns)):
-                raise ValueError("columns differ from those of the study")  # noqa: TRY301
+            with path.open("rb") as file:  # `read_table` takes a name for an address (`con:`)
+                table = pq.ParquetFile(file).read(use_threads=False).cast(_schema(columns))
         except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
             raise InputError(f"{path}: not a valid results file ({one_line(error)}); move it away.") from None
-        for row in table.to_pylist():
-            rows.setdefault(row["digest"], row)
+        rows |= {row["digest"]: row for row in table.to_pylist()}
     return sorted(rows.values(), key=_place)
 
 
@@ -299,11 +251,11 @@ def _place(row: Row) -> tuple[int, str]:
 
 
 def _parts(folder: Path) -> list[Path]:
-    return sorted((folder / RESULTS).glob("part-[0-9][0-9][0-9][0-9][0-9].parquet"))
+    return sorted((folder / RESULTS).glob("part-*.parquet"))
 
 
 def _schema(columns: Mapping[str, str]) -> Any:
     import pyarrow as pa
 
     moment = pa.timestamp("ms", tz="UTC")
-    return pa.schema([(name, moment if kind == TIME else kind) for name, kind in columns.items()])
+    return pa.schema([(name, moment if kind.startswith("time") else kind) for name, kind in columns.items()])

@@ -3,25 +3,51 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 
 from rackplan.commands.output import default_output
 from rackplan.requests import StudyRequest
-from rackplan.studies.engines import Engine, open_engine, require_engine
-from rackplan.studies.result import Progress, StudyResult
-from rackplan.studies.rows import FAILED, TIMEOUT, Row, Store, complete, opened, read_rows, recorded, version
-from rackplan.studies.spec import Point, Study, read_study, study_of
+from rackplan.studies.rows import STATUSES, Row, opened, recorded, version
+from rackplan.studies.spec import Study, read_study, study_of
 from rackplan.studies.tune import generations
-from rackplan.studies.work import Job, late, longest_s
+from rackplan.studies.work import Job, connected, price_here, price_on_ray
 from topology.base.errors import InputError
 from topology.base.interrupts import EndedError
+from topology.base.shown import Shown
 from topology.base.values import plain
 
-DEADLY = "its worker died on every attempt, the last one in isolation: killed, or out of memory."
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StudyResult(Shown):
+    """The rows of a study.
+
+    Attributes
+    ----------
+    rows:
+        Those on disk, in the order of the points.
+    total, priced:
+        Points of the study, and those of them that this run priced.
+    interrupted:
+        Whether Ctrl-C ended it.
+    """
+
+    study: Study
+    folder: Path
+    rows: list[Row]
+    total: int
+    priced: int
+    interrupted: bool = False
+
+    def brief(self) -> str:
+        """Return kind, status counts and folder of the points."""
+        counts = Counter(row["status"] for row in self.rows)
+        ended = ", ".join(f"{counts[status]:,} {status}" for status in STATUSES if counts[status])
+        return f"{self.study.kind} study in {self.folder}: {ended or 'no points yet'}"
 
 
 def run_study(request: StudyRequest, say: Callable[[str], None] = lambda _: None) -> StudyResult:
@@ -35,34 +61,57 @@ def run_study(request: StudyRequest, say: Callable[[str], None] = lambda _: None
         If the study says what cannot be, its folder holds another one, the engine cannot run, or nothing can be
         written.
     """
-    study, folder = _asked(request)
-    if request.optimize and not study.goal:
-        raise InputError("--optimize: the study has no `optimize` section with ranges to search.")
-    if study.goal and not request.optimize:
-        raise InputError("the study has `optimize`; run it with --optimize.")
-    if study.goal and find_spec("optuna") is None:
-        raise InputError('--optimize needs Optuna: pip install "rackplan[tune]".')
-    require_engine(request.engine, request.address)
+    study, folder = _study_and_folder(request)
+    if request.optimize != bool(study.goal):
+        raise InputError(
+            "the study has `optimize`; run it with --optimize."
+            if study.goal
+            else "--optimize: the study has no `optimize` section with ranges to search."
+        )
     points = [] if study.goal else list(study.points())
     numbers = None if study.goal else {point.digest: point.number for point in points}
-    interrupted = False
-    with opened(study, folder, numbers) as store:
-        progress = Progress(study.most if study.goal else len(points), len(store.rows))
+    total, interrupted = study.size if study.goal else len(points), False
+    with _engine(request, study) as engine, opened(study, folder, numbers) as store:
+        job = Job(study.kind, study.limit_s, str(study.base), tuple(study.sha256.values()), version())
+        before = len(store.rows)
         try:
-            if progress.done < progress.total or study.goal:
-                say("starting workers")
-                with open_engine(request.engine, request.address, request.workers) as engine:
-                    pricer = Pricer(engine, store, study, progress, say)
-                    for some in generations(study, folder, store.rows) if study.goal else [points]:
-                        pricer.price(some)
+            for batch in generations(study, folder, store.rows) if study.goal else [points]:
+                missing = {point.digest: point for point in batch if point.digest not in store.rows}
+                for row in engine(job, list(missing.values())):
+                    store.add(study, missing[row["digest"]], row)
+                    say(f"{len(store.rows):,} of {total:,} points (Ctrl-C keeps finished points)")
+            store.finish()
         except (KeyboardInterrupt, EndedError):
             interrupted = True
-        else:
-            store.compact()
-        return StudyResult(study, folder, read_rows(folder, store.columns), progress, interrupted)
+        finally:
+            store.flush()
+        rows = sorted(store.rows.values(), key=lambda row: row["point"])
+        return StudyResult(study, folder, rows, total, len(rows) - before, interrupted)
 
 
-def _asked(request: StudyRequest) -> tuple[Study, Path]:
+@contextmanager
+def _engine(request: StudyRequest, study: Study) -> Iterator[Callable[..., Iterator[Row]]]:
+    """Yield what prices points; what it started ends with the block."""
+    if request.engine == "ray":
+        contents = [
+            (os.path.relpath(path, study.base), path.read_bytes())
+            for text, paths in study.files.items()
+            for path in paths
+            if not Path(text).is_absolute()
+        ]
+        with connected(request.address, request.workers) as ray:
+            yield partial(price_on_ray, ray, request.workers, tuple(contents))
+        return
+    safe = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"  # workers import nothing from the folder that they start in
+    try:
+        yield partial(price_here, request.workers)
+    finally:
+        if safe is None:
+            del os.environ["PYTHONSAFEPATH"]
+
+
+def _study_and_folder(request: StudyRequest) -> tuple[Study, Path]:
     """Return the requested study, and the folder of its results."""
     given, folder = request.study, request.folder
     if isinstance(given, Mapping):
@@ -73,57 +122,9 @@ def _asked(request: StudyRequest) -> tuple[Study, Path]:
     if path.is_dir():
         if folder is not None and os.path.realpath(folder) != os.path.realpath(path):
             raise InputError(f"-o {folder}: {path} is already a results folder; leave out -o to resume it.")
-        return recorded(path)[0], path
+        record = recorded(path)
+        return study_of(record.study, str(path), Path(record.base)), path
     folder = default_output(path.stem) if folder is None else folder
     if ".." in folder.parts:  # what is before it need not be there
         folder = Path(os.path.realpath(folder))
     return read_study(path), folder
-
-
-@dataclass
-class Pricer:
-    """Prices points on an engine into a store.
-
-    A worker that dies takes the points that are with it, and on one machine those with its siblings. They are priced
-    again, and those without a row after that one by one with nothing beside them: a point whose worker dies there too
-    is to blame, and gets a row with the reason.
-    """
-
-    engine: Engine
-    store: Store
-    study: Study
-    progress: Progress
-    say: Callable[[str], None] = lambda _: None
-
-    def price(self, points: Sequence[Point]) -> None:
-        """Price the given points that have no row yet."""
-        limit_s = self.study.limit_s
-        try:
-            for point in self._rest(self._rest(points)):
-                begun = time.monotonic()
-                if self._rest([point]):
-                    seconds = time.monotonic() - begun
-                    status, reason = FAILED, DEADLY
-                    if seconds >= longest_s(limit_s):
-                        status, reason = TIMEOUT, late(limit_s)
-                    self._keep({"status": status, "reason": reason, "seconds": seconds}, point)
-        finally:
-            self.store.flush()
-
-    def _rest(self, points: Sequence[Point]) -> list[Point]:
-        """Price points; return those whose workers died."""
-        missing = {point.digest: point for point in points if point.digest not in self.store.rows}
-        if missing:
-            job = Job(self.study.kind, self.study.limit_s, self.study.paths, version())
-            for row in self.engine(job, list(missing.values())):
-                if row is None:
-                    self.progress.replaced += 1
-                else:
-                    self._keep(row, missing.pop(row["digest"]))
-        return list(missing.values())
-
-    def _keep(self, row: Row, point: Point) -> None:
-        whole = complete(row, point, self.study.kind, self.store.columns)
-        self.store.add(whole)
-        self.progress.count(whole)
-        self.say(self.progress.words())

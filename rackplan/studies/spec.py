@@ -1,57 +1,195 @@
-"""Definition of a study: its kind and its points, every combination of a grid at every draw from some ranges."""
+"""Definition of a study: its kind and its points, every combination of a grid at every draw from some ranges.
+
+Options are those of the request of the kind, by the name of their flag, and their values of its types.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-import os
-from collections import Counter
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
-from rackplan.digests import digests
-from rackplan.studies.options import NAMED_FILES, Kind, Range, Value, range_of, require_value
+from rackplan import requests
+from rackplan.digests import digests, read_in
 from topology.base.errors import InputError
-from topology.base.reading import load_yaml, shown
+from topology.base.reading import load_yaml, nearest, shown
 from topology.base.schema import CountOrZero, Spec, Text, checked, keyword_spec, validated
+from topology.base.units import read_number
 from topology.base.values import require_number, require_whole
 
-MOST_POINTS = 1_000_000
-"""Maximum points of one study, since their digests are kept in memory."""
-LIMIT_S = 600.0
-"""Default time limit of a point in seconds."""
-DIGEST_VERSION = 1
-"""Version of the content of point digests."""
+Kind = Literal["score", "sweep", "plan"]
+KINDS: Mapping[Kind, type[requests.Request]] = {
+    "score": requests.LayoutRequest,
+    "sweep": requests.SweepRequest,
+    "plan": requests.PlanRequest,
+}
+"""Request of a point by kind."""
+ENTRIES = ("set", "price", "power")
+"""Mappings whose entries may be options of their own: ``set.gpu.hbm_bytes_per_s``, ``price.gb200``."""
+NAMED_FILES = ("model", "cluster", "prefill_cluster", "loads", "routing")
+"""Options that may name files."""
+MAX_POINTS = 1_000_000
+"""Points of one study, whose rows are kept in memory."""
+Value = str | int | float | bool | list[Any] | dict[str, Any] | None
+"""Value of an option in YAML; None: not given."""
 
-_Goal = Literal["usd_per_million_tokens", "tok_s_per_gpu", "tok_s_per_user", "tok_s_per_mw", "step_s"]
 _T = TypeVar("_T")
-_LEAST_IS_BEST = ("usd_per_million_tokens", "step_s")
+_Goal = Literal["usd_per_million_tokens", "tok_s_per_gpu", "tok_s_per_user", "tok_s_per_mw", "step_s"]
+_QUANTITY = re.compile(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(.*)")
+
+
+@cache
+def fields_of(kind: Kind) -> Mapping[str, str]:
+    """Return the fields of a kind's request by their names in studies: flag names, with the unit for seconds."""
+    fields: dict[str, str] = {}
+    for name, (option, _) in requests.options_of(KINDS[kind]).items():
+        if not option.python and name != "tok_s_user":
+            flag = option.flag(name).removeprefix("--").replace("-", "_")
+            fields[name if name == f"{flag}_s" else flag] = name
+    return fields
+
+
+@cache
+def _type(kind: Kind, name: str) -> TypeAdapter[Any]:
+    """Return the type of an option of the request, or that of a figure."""
+    field_name = fields_of(kind).get(name)
+    declared = requests.Count if name == "domain_gpus" else requests.Number
+    return TypeAdapter(requests.options_of(KINDS[kind])[field_name][1] if field_name else declared)
+
+
+def require_value(kind: Kind, name: str, value: Any, where: str) -> Value:
+    """Return a value of an option as written; lengths, limits and shares given as text are parsed.
+
+    Raises
+    ------
+    InputError
+        If this kind of study has no such option, or the value is of another type.
+    """
+    known = [*fields_of(kind), "domain_gpus", "price_more"]
+    group, _, entry = name.partition(".")
+    if group in ENTRIES and entry:
+        if group == "set" and ("." not in entry or not all(entry.split("."))):
+            raise InputError(f"{where}: expected set.PART.FIGURE, like set.gpu.hbm_bytes_per_s.")
+        if group == "set" and isinstance(value, str):  # a quantity or a factor: its unit depends on the part
+            return value
+    elif name not in known:
+        others = [other for other in KINDS if name in fields_of(other)]
+        hint = f"it belongs to kind {' or '.join(others)}." if others else nearest(name, known)
+        raise InputError(f"{where}: a study of kind {kind} has no option `{name[:60]}`; {hint}")
+    if value is None:
+        return None
+    try:
+        read: Value = _type(kind, name).validate_python(value)
+    except ValidationError as error:
+        text = requests.expected(error.errors(include_url=False)[0])
+        raise InputError(f"{where}: {shown(value)}: {text}") from None
+    parsed = isinstance(value, str) and not isinstance(read, str | list | tuple | dict)
+    return read if parsed or read == "none" else value
+
+
+@keyword_spec
+class _RangeFile(Spec):
+    """Values to choose from, or the ends of a range and its scale."""
+
+    values: Annotated[list[Any], Field(min_length=1)] | None = None
+    low: Any = None
+    high: Any = None
+    scale: Literal["linear", "log"] = "linear"
 
 
 @dataclass(frozen=True)
-class Point:
-    """One point.
+class Range:
+    """Range of an option: numbers from ``low`` to ``high``, or one of ``choices``, then of their positions.
 
     Attributes
     ----------
-    number, options:
-        Its place in the study, and what is priced.
-    digest:
-        SHA-256 of the options and of the files that they name.
-    files:
-        SHA-256 of each of those files, by the name typed.
+    unit:
+        What stands after the number: ``x`` of a factor, `` TB/s``; empty for a mere number.
+    whole:
+        Whether only whole numbers are meant.
+    log:
+        Whether numbers are even in their logarithm.
     """
 
+    low: float
+    high: float
+    unit: str = ""
+    whole: bool = False
+    log: bool = False
+    choices: Sequence[Value] = ()
+
+    def draw(self, seed: int, name: str, number: int) -> Value:
+        """Return the value of draw ``number``."""
+        digest = hashlib.sha256(f"{seed}|{name}|{number}".encode()).digest()
+        part = int.from_bytes(digest[:7]) / 2.0**56
+        if self.log:
+            return self.value(self.low * (self.high / self.low) ** part)
+        drawn = self.low + part * (self.high - self.low + self.whole)
+        return self.value(math.floor(drawn) if self.whole else drawn)
+
+    def value(self, number: float) -> Value:
+        """Return a number in the option's form, rounded to six digits."""
+        if self.whole:
+            whole = int(min(max(round(number), self.low), self.high))
+            return self.choices[whole] if self.choices else whole
+        rounded = min(max(float(f"{number:.6g}"), self.low), self.high)
+        return f"{rounded:.6g}{self.unit}" if self.unit else rounded
+
+
+def range_of(kind: Kind, name: str, value: object, where: str) -> Range:
+    """Read ``[low, high]``, ``{low, high, scale: log}``, a list of values to choose from, or ``{values: [...]}``.
+
+    Raises
+    ------
+    InputError
+        If it is none of them, or a value is not one of the option's.
+    """
+    if isinstance(value, list):
+        ends = _RangeFile(low=value[0], high=value[1]) if len(value) == 2 else _RangeFile(values=value)
+    else:
+        ends = validated(_RangeFile, value, where)
+    written = ends.values or [ends.low, ends.high]
+    values = [require_value(kind, name, end, where) for end in written]
+    numbers = [_number(end, figure=name.startswith("set.")) for end in values]
+    if ends.values or (isinstance(value, list) and (None in numbers or numbers[0] == numbers[1])):
+        return Range(0, len(values) - 1, whole=True, choices=values)
+    low, high = numbers
+    log = ends.scale == "log"
+    if low is None or high is None or low[1] != high[1]:
+        raise InputError(f"{where}: {shown(written)}: both ends must be numbers with the same unit.")
+    if low >= high or (log and low[0] <= 0):
+        limits = "the first must be less than the second" + ", and above 0." * log
+        raise InputError(f"{where}: {shown(written)}: {limits}")
+    return Range(low[0], high[0], low[1], not low[1] and all(isinstance(end, int) for end in values), log)
+
+
+def _number(value: Value, *, figure: bool) -> tuple[float, str] | None:
+    """Return a number and the unit after it (for figures), None if it is not a number."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value), ""
+    quantity = _QUANTITY.fullmatch(str(value).strip())
+    if not figure or quantity is None or read_number(str(value)) is None:
+        return None
+    unit = quantity[2].replace("X", "x")
+    return float(quantity[1]), unit if unit in ("", "x") else f" {unit}"
+
+
+class Point(NamedTuple):
+    """One point: its place in the study, what is priced, and the SHA-256 of that."""
+
     number: int
-    options: Mapping[str, Value]
+    options: dict[str, Any]
     digest: str
-    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -87,15 +225,14 @@ class Study:
     seed: int
     limit_s: float
     base: Path
-    content: Mapping[str, Any] = field(compare=False, repr=False)
+    content: Any = field(compare=False, repr=False)
     goal: str = ""
     worth: Mapping[str, float] = field(default_factory=dict)
-    _files: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def least(self) -> bool:
         """Whether the least of the goal is best."""
-        return self.goal in _LEAST_IS_BEST
+        return self.goal in ("usd_per_million_tokens", "step_s")
 
     @property
     def varied(self) -> list[str]:
@@ -103,20 +240,34 @@ class Study:
         return [*self.grid, *self.ranges]
 
     @property
-    def columns(self) -> list[str]:
-        """All options of the points, in the order of columns."""
-        return list(dict.fromkeys([*self.varied, *self.fixed]))
-
-    @property
-    def most(self) -> int:
+    def size(self) -> int:
         """Number of points, if none is drawn twice."""
         return math.prod(map(len, self.grid.values())) * self.draws
 
-    def values(self, name: str) -> Sequence[Value]:
-        """Return the values of an option, or the ends of its range."""
-        if name in self.ranges:
-            return self.ranges[name].ends
-        return self.grid[name] if name in self.grid else [self.fixed[name]]
+    @property
+    def values(self) -> dict[str, Sequence[Value]]:
+        """The values of each option, or the ends of its range, in the order of columns."""
+        ends = {
+            name: span.choices or [span.value(span.low), span.value(span.high)]
+            for name, span in self.ranges.items()
+        }
+        return {**self.grid, **ends, **{name: [value] for name, value in self.fixed.items()}}
+
+    @cached_property
+    def files(self) -> dict[str, list[Path]]:
+        """The files that options name, and those that are read in such folders, by the name typed."""
+        files: dict[str, list[Path]] = {}
+        for value in (value for name in NAMED_FILES for value in self.values.get(name, ())):
+            for text in map(str, value if isinstance(value, list | dict) else [value]):
+                with suppress(OSError, ValueError):  # a text that cannot be a path
+                    path = self.base / text
+                    files[text] = read_in(path) if path.is_dir() else [path] * path.is_file()
+        return {text: paths for text, paths in files.items() if paths}
+
+    @cached_property
+    def sha256(self) -> dict[str, str]:
+        """Digests of those files, by the name typed."""
+        return {text: " ".join(digests(map(str, paths)).values()) for text, paths in self.files.items()}
 
     def combinations(self) -> list[dict[str, Value]]:
         """Return every combination of the grid; one of nothing without a grid."""
@@ -126,7 +277,7 @@ class Study:
         """Yield the points; combinations that are drawn twice are one point."""
         seen: set[str] = set()
         for chosen, draw in product(self.combinations(), range(self.draws)):
-            drawn = {name: range_.draw(self.seed, name, draw) for name, range_ in self.ranges.items()}
+            drawn = {name: span.draw(self.seed, name, draw) for name, span in self.ranges.items()}
             point = self.point(len(seen), {**chosen, **drawn})
             if point.digest not in seen:
                 seen.add(point.digest)
@@ -134,32 +285,9 @@ class Study:
 
     def point(self, number: int, options: Mapping[str, Value]) -> Point:
         """Return the point with these options and the fixed ones."""
-        asked = {name: value for name, value in {**self.fixed, **options}.items() if value is not None}
-        files: dict[str, str] = {}
-        for value in map(asked.get, NAMED_FILES):
-            for text in value if isinstance(value, list | dict) else [value]:
-                files |= self._file(text)[1] if isinstance(text, str) else {}
-        content = {"version": DIGEST_VERSION, "kind": self.kind, "options": asked, "files": files}
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return Point(number, asked, hashlib.sha256(text.encode()).hexdigest(), files)
-
-    @property
-    def paths(self) -> dict[str, str]:
-        """Paths of all files named by points so far, by the name as typed."""
-        return {text: path for text, (path, files) in self._files.items() if files}
-
-    def _file(self, text: str) -> tuple[str, dict[str, str]]:
-        """Return the path that a text names and the SHA-256 of the files there, by the name as typed."""
-        if text not in self._files:
-            path, read = text, {}
-            try:
-                there = [place for place in (self.base / text, Path(text)) if place.exists()]
-                path = os.path.realpath(there[0]) if there else text
-                read = digests([path])
-            except (OSError, ValueError):  # a text that cannot be a path
-                path = text
-            self._files[text] = path, {name.replace(path, text, 1): digest for name, digest in read.items()}
-        return self._files[text]
+        given = {name: value for name, value in {**self.fixed, **options}.items() if value is not None}
+        text = json.dumps({"kind": self.kind, "options": given}, sort_keys=True)
+        return Point(number, given, hashlib.sha256(text.encode()).hexdigest())
 
 
 @keyword_spec
@@ -170,19 +298,19 @@ class _Search(Spec):
     search: Annotated[dict[Text, Any], Field(min_length=1)]
     trials: Annotated[int, checked(require_whole, 1, 100_000)] = 64
     seed: CountOrZero = 0
-    curve: dict[Text, Any] | None = None
-    usd_per_h: dict[Text, Annotated[float, checked(require_number, 0)]] | None = None
+    curve: Annotated[dict[Text, Any], Field(min_length=1, max_length=1)] | None = None
+    usd_per_h: dict[Text, Annotated[float, checked(require_number, 0)]] = field(default_factory=dict)
 
 
 @keyword_spec
 class _StudyFile(Spec):
-    """The keys of a study; options are checked in :mod:`rackplan.studies.options`."""
+    """The keys of a study."""
 
     kind: Kind
     fixed: dict[Text, Any] | None = None
     grid: dict[Text, Any] | None = None
     sample: dict[Text, Any] | None = None
-    limit_s: Annotated[float, checked(require_number, None, 1e6)] = LIMIT_S
+    limit_s: Annotated[float, checked(require_number, None, 1e6)] = 600.0
     optimize: _Search | None = None
 
 
@@ -194,14 +322,7 @@ def read_study(path: Path) -> Study:
     InputError
         If it cannot be read, or something in it is wrong.
     """
-    content = load_yaml(path, str(path))
-    try:
-        json.dumps(content, allow_nan=False)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"{path}: dates and infinite numbers are not valid options; quote them, or leave them out."
-        ) from None
-    return study_of(content, str(path), path.parent.resolve())
+    return study_of(load_yaml(path, str(path)), str(path), path.parent.resolve())
 
 
 def study_of(content: object, where: str, base: Path) -> Study:
@@ -213,75 +334,49 @@ def study_of(content: object, where: str, base: Path) -> Study:
         If it has unknown keys, or something in it is wrong.
     """
     file = validated(_StudyFile, content, where)
-    kind, search, sample = file.kind, file.optimize, dict(file.sample or {})
+    kind, sample, search = file.kind, dict(file.sample or {}), file.optimize
+    if search and (file.grid or sample):
+        raise InputError(
+            f"{where}: `grid` and `sample` cannot be combined with `optimize`; use `optimize: curve`."
+        )
+    points = require_whole(
+        sample.pop("points", None if sample else 1), f"{where}: sample: points", 1, MAX_POINTS
+    )
+    seed = require_whole(sample.pop("seed", 0), f"{where}: sample: seed", 0)
 
-    def read(read_one: Callable[..., _T], place: str, options: Mapping[str, object] | None) -> dict[str, _T]:
-        given = (options or {}).items()
-        return {name: read_one(kind, name, value, f"{where}: {place}: {name}") for name, value in given}
+    def read(of: Callable[..., _T], place: str, options: Mapping[str, object] | None) -> dict[str, _T]:
+        names = options or {}
+        return {name: of(kind, name, value, f"{where}: {place}: {name}") for name, value in names.items()}
 
-    on_grid, in_ranges, draws, seed = "grid", "sample", 1, 0
-    if file.sample is not None:
-        draws = require_whole(sample.pop("points", None), f"{where}: sample: points", 1, MOST_POINTS)
-        seed = require_whole(sample.pop("seed", 0), f"{where}: sample: seed", 0)
-        if not sample:
-            raise InputError(
-                f"{where}: sample: no option is sampled; give a range, like context: [1024, 65536]."
-            )
-    if search is not None:
-        if file.grid or file.sample:
-            raise InputError(
-                f"{where}: `grid` and `sample` cannot be combined with `optimize`; use `optimize: curve`."
-            )
-        on_grid, in_ranges, draws, seed = "optimize: curve", "optimize: search", search.trials, search.seed
-        if search.curve is not None and len(search.curve) != 1:
-            raise InputError(f"{where}: {on_grid}: expected one option, with its values.")
     study = Study(
         kind,
         read(require_value, "fixed", file.fixed),
-        read(_several, on_grid, search.curve if search else file.grid),
-        read(range_of, in_ranges, search.search if search else sample),
-        draws,
-        seed,
+        read(_values, "optimize: curve" if search else "grid", search.curve if search else file.grid),
+        read(range_of, "optimize: search" if search else "sample", search.search if search else sample),
+        search.trials if search else points,
+        search.seed if search else seed,
         file.limit_s,
         base,
-        cast(Mapping[str, Any], content),
+        content,
         search.goal if search else "",
-        (search and search.usd_per_h) or {},
+        search.usd_per_h if search else {},
     )
-    _require_consistent(study, where, on_grid, in_ranges)
+    for name in study.worth:
+        if name not in study.ranges or study.ranges[name].unit != "x":
+            why = "needs a figure that `search` gives as factors, like [0.5x, 4x]."
+            raise InputError(f"{where}: optimize: usd_per_h: {name}: {why}")
+    names = [*study.varied, *study.fixed]
+    if twice := [name for name in study.values if names.count(name) > 1]:
+        raise InputError(f"{where}: `{twice[0]}` is there twice, to vary or as `fixed`; keep one.")
+    if study.size > MAX_POINTS:
+        raise InputError(f"{where}: {study.size:,} points; a study has at most {MAX_POINTS:,}.")
+    if missing := [name for name in ("model", "cluster") if name not in names]:
+        raise InputError(f"{where}: `{missing[0]}` is missing; give it under `fixed` or `grid`.")
     return study
 
 
-def _require_consistent(study: Study, where: str, on_grid: str, in_ranges: str) -> None:
-    """Reject a study of options in two places, without a model or a cluster, or of too many points."""
-    for name in study.worth:
-        if name not in study.ranges or study.ranges[name].unit.strip() not in ("x", "X"):
-            raise InputError(
-                f"{where}: optimize: usd_per_h: {name}: needs a figure that `search` gives as factors, like "
-                "[0.5x, 4x]."
-            )
-    places = {"fixed": study.fixed, on_grid: study.grid, in_ranges: study.ranges}
-    for name in study.columns:
-        under = [place for place, names in places.items() if name in names]
-        if len(under) > 1:
-            raise InputError(f"{where}: `{name}` is under {' and under '.join(under)}; keep one.")
-    if study.most > MOST_POINTS:
-        raise InputError(f"{where}: {study.most:,} points; a study has at most {MOST_POINTS:,}.")
-    for name in ("model", "cluster"):
-        if name not in study.columns:
-            raise InputError(
-                f"{where}: `{name}` is missing; give it under `fixed`, or several values under `grid`."
-            )
-
-
-def _several(kind: Kind, name: str, values: object, where: str) -> list[Value]:
-    """Return the values of an option without duplicates."""
+def _values(kind: Kind, name: str, values: object, where: str) -> list[Value]:
+    """Return the values of an option on the grid."""
     if not isinstance(values, list) or not values:
         raise InputError(f"{where}: {shown(values)} must be a list of values; one value goes under `fixed`.")
-    found = [require_value(kind, name, value, where) for value in values]
-    texts = [json.dumps(value, sort_keys=True) for value in found]
-    if len(set(texts)) < len(texts):
-        raise InputError(
-            f"{where}: {Counter(texts).most_common(1)[0][0][:60]} is a duplicate; leave one out."
-        )
-    return found
+    return [require_value(kind, name, value, where) for value in values]

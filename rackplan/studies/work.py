@@ -1,226 +1,244 @@
-"""Worker: price points one by one within their time limits, recording failures."""
+"""Where points are priced: processes of this machine (joblib), or tasks of a Ray cluster.
+
+Either yields the row of each point as it comes: its figures, or the reason for their absence.
+"""
 
 from __future__ import annotations
 
 import faulthandler
-import hashlib
+import logging
 import math
 import os
 import platform
 import signal
+import socket
+import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import chdir, closing, contextmanager, redirect_stdout
 from datetime import UTC, datetime
-from functools import cache
-from importlib import import_module
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
-from rackplan.digests import read_in
-from rackplan.studies.options import NAMED_FILES, Kind, Value
-from rackplan.studies.price import price
+from rackplan.studies.price import forget, price
 from rackplan.studies.rows import FAILED, INFEASIBLE, OK, TIMEOUT, Row, version
-from rackplan.studies.spec import Point
+from rackplan.studies.spec import Kind, Point
 from topology.base.errors import InfeasibleError, InputError, NoAnswerError, RackplanError, one_line
+from topology.base.reading import shown
 
 DIGITS = 12
 """Significant digits of row figures; the last digits of a double depend on the processor."""
-_AGAIN_S = 0.1
+AGAIN_S = 0.1
 """Seconds between time-limit exceptions; one raised in a finalizer or callback is lost."""
-_HARD_S = 60.0
+HARD_S = 60.0
 """Seconds beyond twice the limit after which the process is ended, since C code may ignore signals."""
-_NEEDED = ("placement.planner", "placement.joint", "ortools.sat.python.cp_model")
-"""Imported before the first point, so that a time limit never interrupts an import."""
-_T = TypeVar("_T")
+CONNECT_S = 5.0
+"""Seconds for the head of a cluster to accept a connection; Ray itself would try for minutes."""
+TRIES = 3
+"""Workers that a point may lose, on this machine the last one with no other point at work beside it."""
+Contents = tuple[tuple[str, bytes], ...]
+"""Files that options name, by these names, for machines that do not have them."""
 
 
 class _TimeLimit(BaseException):
     """A point exceeded its time limit; not an ``Exception``, so that no handler catches it."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """Data common to all points of a study.
-
-    Attributes
-    ----------
-    files:
-        The path of each text of an option that is the name of a file.
-    version:
-        Of the rackplan that every worker must have.
-    """
+class Job(NamedTuple):
+    """What all points of a study have in common: folder and digests of its files, and the rackplan that runs it."""
 
     kind: Kind
     limit_s: float
-    files: Mapping[str, str]
+    base: str
+    files: tuple[str, ...]
     version: str
 
 
-def run_points(job: Job, points: Sequence[Point]) -> list[Row]:
-    """Return the rows of some points.
+@lru_cache(1)
+def _prepared(job: Job, contents: Contents) -> Path:
+    """Return the folder in which points of a study are priced, so that they read files by the names typed."""
+    if version() != job.version:
+        raise InputError(
+            f"{platform.node()} has rackplan {version()}, but the study runs {job.version}; code or catalog differ. "
+            "All rows are kept; use the code of the study on every machine."
+        )
+    forget()
+    if not contents:
+        return Path(job.base) if job.files else Path()
+    folder = Path(tempfile.mkdtemp(prefix="rackplan-study-"), *Path(job.base).parts[1:])
+    for name, data in contents:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def run_point(job: Job, point: Point, contents: Contents = ()) -> Row:
+    """Return the row of one point: its figures, or the reason for their absence.
 
     Raises
     ------
     InputError
         If this worker has other code than the study was begun with.
     """
-    _prepare()
-    if version() != job.version:
-        raise InputError(
-            f"{platform.node()} has rackplan {version()}, but the study runs {job.version}; code or catalog differ. "
-            "All rows are kept; use the code of the study on every machine."
-        )
-    return [_with_typed_names(run_point(job, point), job.files) for point in points]
-
-
-def _located(value: Value, files: Mapping[str, str]) -> Value:
-    """Return an option with the paths of the files that it names."""
-    match value:
-        case str():
-            return files.get(value, value)
-        case list():
-            return [files.get(name, name) for name in value]
-        case dict():
-            return {files.get(name, name): share for name, share in value.items()}
-    return value
-
-
-@cache
-def _prepare() -> None:
-    """Set up a worker process: it ignores Ctrl-C and ends with the main process."""
-    parent = os.getppid()
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(0)
-
-    threading.Thread(target=watch, daemon=True).start()
-    for name in _NEEDED:
-        import_module(name)
-
-
-def _with_typed_names(row: Row, files: Mapping[str, str]) -> Row:
-    """Return a row with file names as in the study, since paths differ between machines."""
-    for name, path in sorted(files.items(), key=lambda one: -len(one[1])):
-        row = {key: cell.replace(path, name) if isinstance(cell, str) else cell for key, cell in row.items()}
-    return row
-
-
-def run_point(job: Job, point: Point) -> Row:
-    """Return the row of one point: its figures, or the reason for their absence."""
+    folder = _prepared(job, contents)
     begun, cpu = time.perf_counter(), time.process_time()
-    options = dict(point.options)
-    options |= {name: _located(options[name], job.files) for name in NAMED_FILES if name in options}
-    figures: dict[str, Any] = {}
-    status, reason = OK, None
+    status, reason, figures = OK, None, Row()
     try:
-        figures = _in_time(job.limit_s, lambda: price(job.kind, options))
-    except _TimeLimit:
-        status, reason = TIMEOUT, late(job.limit_s)
+        with chdir(folder):
+            figures = _in_time(job, point)
     except InfeasibleError as error:
         status, reason = INFEASIBLE, str(error)
     except NoAnswerError as error:
         status, reason = TIMEOUT, str(error)
     except (RackplanError, OSError, MemoryError) as error:
         status, reason = FAILED, str(error) or type(error).__name__
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a defect that one point meets must not end the others
+    except (Exception, SystemExit, _TimeLimit) as error:  # noqa: BLE001 - a defect of one point must not end the others
         status, reason = FAILED, f"a defect: {type(error).__name__}: {one_line(error)}"
+    seconds = time.perf_counter() - begun
+    if seconds >= job.limit_s:  # whatever an interrupted callback of C code made of it
+        status, reason, figures = TIMEOUT, f"exceeded its time limit of {job.limit_s:g} s (`limit_s`).", {}
     return {
-        **{name: rounded(value) for name, value in figures.items()},
+        **{name: _rounded(value) for name, value in figures.items()},
         "digest": point.digest,
         "status": status,
         "reason": reason,
-        "seconds": round(time.perf_counter() - begun, 6),
+        "seconds": round(seconds, 6),
         "cpu_s": round(time.process_time() - cpu, 6),
         "host": platform.node(),
         "finished": datetime.now(UTC),
     }
 
 
-def longest_s(limit_s: float) -> float:
-    """Return the seconds after which the process of a point is ended."""
-    return 2 * limit_s + _HARD_S
-
-
-def late(limit_s: float) -> str:
-    """Return the reason for a point that exceeded its time limit."""
-    return f"exceeded its time limit of {limit_s:g} s (`limit_s` of the study)."
-
-
-def rounded(value: object) -> object:
+def _rounded(value: object) -> object:
     """Return a figure to :data:`DIGITS` digits; None for NaN and infinity."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
     return value
 
 
-def _in_time(limit_s: float, work: Callable[[], _T]) -> _T:
-    """Return the result of ``work``; raise :class:`_TimeLimit` after ``limit_s`` seconds."""
-    over = rung = False
+def _in_time(job: Job, point: Point) -> Row:
+    """Return the figures of a point; raise :class:`_TimeLimit` again and again from the limit on."""
 
     def ring(*_: object) -> None:
-        nonlocal rung
-        rung = True
-        if not over:
-            raise _TimeLimit
+        raise _TimeLimit
 
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         before = signal.signal(signal.SIGALRM, ring)
-        faulthandler.dump_traceback_later(longest_s(limit_s), exit=True, file=nowhere)
+        faulthandler.dump_traceback_later(2 * job.limit_s + HARD_S, exit=True, file=nowhere)
         try:
             try:
-                signal.setitimer(signal.ITIMER_REAL, limit_s, _AGAIN_S)
-                done = work()
-            except Exception:
-                if not rung:  # otherwise it is what an exception in a callback of C code left behind
-                    raise
+                signal.setitimer(signal.ITIMER_REAL, job.limit_s, AGAIN_S)
+                return price(job.kind, point.options)
             finally:
-                over = True
-        finally:
-            over = True  # again: a ring may come between the end of the work and the first
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        finally:  # again: the first may have been interrupted
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
             faulthandler.cancel_dump_traceback_later()
-    if rung:
-        raise _TimeLimit
-    return done
 
 
-Shipped = Mapping[str, tuple[Path, Mapping[Path, bytes]]]
-"""The last two parts of the path of each file or folder, by name, and the content of each file there."""
+def _lost(point: Point) -> Row:
+    """Return the row of a point whose workers died."""
+    reason = f"its worker died {TRIES} times: killed, out of memory, or stuck beyond twice its time limit."
+    return {"digest": point.digest, "status": FAILED, "reason": reason, "finished": datetime.now(UTC)}
 
 
-def pack(files: Mapping[str, str]) -> Shipped:
-    """Return file contents for workers on other machines."""
-    shipped = {}
-    for text, path in ((text, Path(name)) for text, name in files.items()):
-        above = path.parent.parent
-        inner = read_in(path) if path.is_dir() else [path]
-        content = {file.relative_to(above): file.read_bytes() for file in inner}
-        shipped[text] = path.relative_to(above), content
-    return shipped
+def price_here(workers: int | None, job: Job, points: Sequence[Point]) -> Iterator[Row]:
+    """Price points in processes of this machine; all are replaced when one dies."""
+    from joblib import Parallel, cpu_count, delayed, parallel_config
+    from joblib.externals.loky.process_executor import BrokenProcessPool
+
+    workers = workers or cpu_count()
+    left, losses = {point.digest: point for point in points}, Counter[str]()
+    while left:
+        doubtful = [point for point in left.values() if losses[point.digest] == TRIES - 1]
+        begun, waiting = list[Point](), iter(doubtful[:1] or list(left.values()))
+        tasks = (begun.append(point) or delayed(_run)(job, point) for point in waiting)  # type: ignore[func-returns-value]
+        with parallel_config("loky", inner_max_num_threads=1):  # one worker would be this process
+            pool = Parallel(
+                max(2, workers), pre_dispatch=workers, return_as="generator_unordered", max_nbytes=None
+            )
+        try:
+            with closing(pool(tasks)) as rows:
+                for row in rows:
+                    del left[row["digest"]]
+                    yield row
+        except BrokenProcessPool:
+            losses.update(point.digest for point in begun if point.digest in left)
+            for digest in [digest for digest in left if losses[digest] == TRIES]:
+                yield _lost(left.pop(digest))
 
 
-def unpack(shipped: Shipped) -> dict[str, str]:
-    """Return the local paths of shipped files, written once per content."""
-    paths = {}
-    for text, (path, content) in shipped.items():
-        folder = _private_folder() / hashlib.sha256(repr(sorted(content.items())).encode()).hexdigest()
-        for inner, data in content.items():
-            there = folder / inner
-            if not there.exists():
-                there.parent.mkdir(parents=True, exist_ok=True)
-                there.write_bytes(data)
-        paths[text] = str(folder / path)
-    return paths
+def _run(job: Job, point: Point) -> Row:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process
+    return run_point(job, point)
 
 
-@cache
-def _private_folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="rackplan-study-"))
+def price_on_ray(
+    ray: Any, workers: int | None, contents: Contents, job: Job, points: Sequence[Point]
+) -> Iterator[Row]:
+    """Price points in tasks of a Ray cluster, one core each; Ray runs those of a lost node again."""
+    errors, shared = ray.exceptions, ray.put(contents)
+    task = ray.remote(max_retries=TRIES - 1, num_cpus=1, scheduling_strategy="SPREAD")(run_point)
+    left, running = iter(points), dict[Any, Point]()
+    while True:
+        cores = max(1, int(ray.cluster_resources().get("CPU", 0)))  # machines may join and leave
+        for point in islice(left, max(0, min(cores, workers or cores) - len(running))):
+            running[task.remote(job, point, shared)] = point
+        if not running:
+            return
+        done = ray.wait(list(running), num_returns=1)[0][0]
+        point = running.pop(done)
+        try:
+            yield ray.get(done)
+        except (errors.WorkerCrashedError, errors.OutOfMemoryError):
+            yield _lost(point)
+        except errors.RayError as error:
+            cause = getattr(error, "cause", None) or error
+            why = str(cause) if isinstance(cause, InputError) else one_line(cause)
+            raise InputError(
+                f"--engine ray: a node of the cluster cannot price points ({why}); all rows are kept. "
+                'With the same "rackplan[ray]" on every node, the same command goes on.'
+            ) from None
+
+
+@contextmanager
+def connected(address: str | None, workers: int | None) -> Iterator[Any]:
+    """Yield Ray connected to the cluster at ``address``, or to a local one that ends with the block.
+
+    Raises
+    ------
+    InputError
+        If Ray is not installed, or no cluster answers.
+    """
+    if address not in (None, "auto"):
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+        except (OSError, ValueError, OverflowError) as error:
+            raise InputError(
+                f"--address {shown(address)}: cannot connect ({one_line(error)}); expected HOST:PORT of the head "
+                "of a Ray cluster, ray://HOST:PORT or auto."
+            ) from None
+    try:
+        import ray
+    except ImportError:
+        raise InputError('--engine ray needs Ray: pip install "rackplan[ray]".') from None
+    handler = signal.getsignal(signal.SIGTERM)  # Ray's own would end this process with a trace
+    own = {"num_cpus": workers, "include_dashboard": False} if address is None else {}
+    with redirect_stdout(sys.stderr):  # Ray reports a dead node where results go
+        try:
+            ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
+        except (ConnectionError, ValueError, RuntimeError, OSError, TimeoutError) as error:
+            raise InputError(
+                f"--address {address}: no Ray cluster at this address ({one_line(error)})."
+            ) from None
+        signal.signal(signal.SIGTERM, handler)
+        try:
+            yield ray
+        finally:
+            ray.shutdown()

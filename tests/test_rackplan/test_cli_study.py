@@ -76,7 +76,7 @@ def test_a_folder_of_something_else_is_left_alone(study: Path, run: Run, tmp_pat
     assert "9 rows match no point" in run("study", study, "-o", out).error_line
     assert run("study", out).code == 0  # it is the study of before
     study.write_text(STUDY.replace("kind: score", "kind: plan"), encoding="utf-8")
-    assert "another study" in run("study", study, "-o", out).error_line
+    assert "27 rows match no point" in run("study", study, "-o", out).error_line
     assert sorted(path.name for path in out.iterdir()) == ["report.html", "results", "study.json"]
 
 

@@ -273,8 +273,8 @@ REFUSED = {
         ("layer.yaml --from trtllm", "layer.yaml"),
     ],
     "study study.yaml -o out": [
-        ("--engine spark", "expected local or ray"),
-        ("--address 10.0.0.1:1", "only allowed with --engine ray"),
+        ("--engine spark", "expected 'local' or 'ray'"),
+        ("--address 10.0.0.1:1", "only --engine ray has one"),
         ("--optimize", "has no `optimize`"),
         (
             "--engine ray --address 127.0.0.1:99999999999999999999",

@@ -70,7 +70,7 @@ def test_rows_are_those_of_the_local_run_though_a_node_dies(tmp_path: Path) -> N
 
         def say(words: str) -> None:
             handlers.add(signal.getsignal(signal.SIGTERM))
-            if not killers and "points/s" in words:
+            if not killers and "of 900 points" in words:
                 killer = threading.Thread(
                     target=cluster.remove_node, args=(second,), kwargs={"allow_graceful": False}
                 )
@@ -78,13 +78,13 @@ def test_rows_are_those_of_the_local_run_though_a_node_dies(tmp_path: Path) -> N
                 killer.start()
 
         try:
-            found = run_study(asked(tmp_path, "ray", engine="ray", address=cluster.address), say=say)
+            remote = run_study(asked(tmp_path, "ray", engine="ray", address=cluster.address), say=say)
         finally:
             for killer in killers:
                 killer.join()
             cluster.shutdown()
     assert killers
     assert handlers == {own}  # Ray's would end it with a trace
-    assert len(found.rows) == 900
-    tables = [pq.read_table(one.folder / "results").drop_columns(WHEN) for one in (found, local)]
+    assert len(remote.rows) == 900
+    tables = [pq.read_table(result.folder / "results").drop_columns(WHEN) for result in (remote, local)]
     assert tables[0].equals(tables[1])

@@ -62,7 +62,7 @@ def test_trials_are_the_same_stopped_or_not(tmp_path: Path) -> None:
     (tmp_path / "stopped" / f"{JOURNAL}.lock").touch()
     second = run_study(asked(tmp_path / "stopped", 2))
     assert plain(second.rows) == plain(whole.rows)
-    assert run_study(asked(tmp_path / "stopped")).progress.here == 0  # type: ignore[union-attr]
+    assert run_study(asked(tmp_path / "stopped")).priced == 0
 
 
 def test_a_full_disk_is_said_in_one_line(

@@ -1,0 +1,265 @@
+"""Studies through :func:`rackplan.study`: figures of the library, refusals, rows that survive what goes wrong."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rackplan
+from rackplan.requests import StudyRequest, make
+from rackplan.studies.rows import WHEN
+from rackplan.studies.run import run_study
+from rackplan.studies.spec import Point, read_study, study_of
+from rackplan.studies.work import Job, run_point
+from topology.base.errors import InputError
+
+pq = pytest.importorskip("pyarrow.parquet", reason="studies write Parquet")
+pytest.importorskip("joblib", reason="studies run on joblib")
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PLACE: dict[str, Any] = {"model": "qwen3-235b-a22b", "cluster": "hgx-h200@16"}
+BASE = PLACE | {"context": 4096}
+SMALL: dict[str, Any] = {"kind": "score", "fixed": {"model": "mixtral-8x7b", "cluster": "hgx-h100"}}
+GRID: dict[str, Any] = {**SMALL, "grid": {"batch": list(range(1, 13)), "ep": [4, 8]}}
+
+
+def rows_of(
+    folder: Path, kind: str, grid: dict[str, Any], fixed: dict[str, Any] = BASE
+) -> list[dict[str, Any]]:
+    study = {"kind": kind, "fixed": {k: v for k, v in fixed.items() if k not in grid}, "grid": grid}
+    return rackplan.study(study, folder, workers=2).rows
+
+
+def comparable(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if key not in WHEN} for row in rows]
+
+
+def test_a_layout_costs_what_the_sweep_says(tmp_path: Path) -> None:
+    sweep = rackplan.sweep(**BASE)
+    plain = (sweep.moe_tp == 1) & (sweep.stages == 1) & (sweep.batch >= 1) & (sweep.batch % 1 == 0)
+    ats = plain.nonzero()[0].tolist()
+    for at in (ats[0], ats[-1]):
+        grid = {name: [int(getattr(sweep, name)[at])] for name in ("ep", "tp", "batch")} | {"stages": [1]}
+        (row,) = rows_of(tmp_path / str(at), "score", grid)
+        assert row["step_s"] == pytest.approx(sweep.step_s[at], rel=1e-9)
+        assert row["tok_s_per_gpu"] == pytest.approx(sweep.tok_s_per_gpu[at], rel=1e-9)
+        assert row["layout"] == sweep.label(at)
+
+
+def test_a_sweep_is_its_best_at_the_limit_and_says_where_a_usual_one_gave_way(tmp_path: Path) -> None:
+    sweep = rackplan.sweep(**BASE)
+    limited, free = rows_of(tmp_path / "limits", "sweep", {"tpot_ms": [40, "none"]})
+    assert limited["step_s"] <= 0.04
+    assert limited["tok_s_per_gpu"] >= sweep.tok_s_per_gpu[sweep.tok_s_per_user >= 25].max()
+    assert free["tok_s_per_gpu"] == pytest.approx(sweep.tok_s_per_gpu.max())
+    slow = {"context": [32768], "set.gpu.hbm_bytes_per_s": ["0.01x"]}
+    assert "no limit is met" in rows_of(tmp_path / "slow", "sweep", slow)[0]["notes"]
+    best = rackplan.sweep(**PLACE, isl=512, osl=128).best
+    (whole,) = rows_of(tmp_path / "whole", "sweep", {"isl": [512], "osl": [128]}, PLACE)
+    assert best is not None
+    assert whole["tok_s_per_gpu"] == pytest.approx(best.output_tok_s_per_gpu)
+    assert whole["pools"] == (1 if best.one_pool else 2)
+
+
+def test_a_plan_is_the_fast_plan_and_one_of_two_models_has_its_totals(tmp_path: Path) -> None:
+    plan = rackplan.plan(BASE["model"], BASE["cluster"], phase="decode", time_limit_s=0, tpot_ms=50)
+    (row,) = rows_of(tmp_path / "plan", "plan", {"tpot_ms": [50]})
+    assert row["step_s"] == pytest.approx(plan.score.step_s, rel=1e-9)
+    assert (row["proof"], row["layout_ep"]) == (plan.proof.status, plan.layout.ep)
+    models = {"model": [{"qwen3-235b-a22b": 0.5, "gpt-oss-120b": 0.5}]}
+    (row,) = rows_of(tmp_path / "models", "plan", models, PLACE | {"isl": 512, "osl": 128})
+    assert row["tok_s"] == pytest.approx(row["tok_s_per_gpu"] * 16)
+    assert row["pools"] >= 2
+    assert row["usd_per_million_tokens"] > 0
+
+
+def test_what_goes_wrong_is_a_row(tmp_path: Path) -> None:
+    wrong = [
+        ("score", {"model": "no-such"}, "failed", "no-such"),
+        ("score", {"batch": 10**6}, "infeasible", "HBM capacity binds"),
+        ("score", {"domain_gpus": 12}, "failed", "whole nodes (8 GPUs each)"),
+        ("score", {"tpot_ms": 0.001}, "infeasible", "`tpot_ms` 0.001"),
+        ("sweep", {"tpot_ms": 0.001}, "infeasible", "`tpot_ms` 0.001 is out of reach"),
+    ]
+    for at, (kind, options, status, reason) in enumerate(wrong):
+        (row,) = rows_of(tmp_path / str(at), kind, {name: [value] for name, value in options.items()})
+        assert row["status"] == status
+        assert reason in row["reason"]
+    slow = {
+        "kind": "sweep",
+        "limit_s": 0.05,
+        "fixed": BASE | {"context": 300_000, "cluster": "hgx-h200@2048"},
+    }
+    (row,) = rackplan.study(slow, tmp_path / "slow").rows
+    assert (row["status"], row["reason"]) == ("timeout", "exceeded its time limit of 0.05 s (`limit_s`).")
+
+
+def test_a_defect_ends_its_point_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rackplan.studies.work.price", lambda *_: 1 / 0)
+    row = run_point(Job("score", 60.0, "", (), rackplan.studies.rows.version()), Point(0, BASE, ""))
+    assert row["reason"] == "a defect: ZeroDivisionError: division by zero"
+
+
+def deadly(job: Job, point: Point) -> dict[str, Any]:
+    """Price a point, but for one that kills its worker."""
+    if point.options["batch"] == 7:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return run_point(job, point)
+
+
+@pytest.mark.wide
+def test_a_point_that_kills_its_workers_is_given_up_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rackplan.studies.work._run", deadly)
+    result = rackplan.study(GRID, tmp_path / "out", workers=2)
+    assert {(row["batch"], row["status"]) for row in result.rows if row["status"] != "ok"} == {(7, "failed")}
+    assert len(result.rows) == 24
+
+
+@pytest.mark.wide
+def test_rows_are_the_same_though_workers_are_killed(tmp_path: Path) -> None:
+    whole = rackplan.study(GRID, tmp_path / "whole", workers=1)
+    kills = 0
+
+    def kill(_: str) -> None:
+        nonlocal kills
+        children = (
+            Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text(encoding="utf-8").split()
+        )
+        for child in children if kills < 2 else []:
+            if b"popen_loky" in Path(f"/proc/{child}/cmdline").read_bytes():
+                os.kill(int(child), signal.SIGKILL)
+        kills += 1
+
+    killed = run_study(make(StudyRequest, GRID, tmp_path / "killed", workers=2), say=kill)
+    assert kills >= 2
+    assert comparable(killed.rows) == comparable(whole.rows)
+
+
+def test_a_study_is_enlarged_stopped_and_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rackplan.studies.rows.PART_S", 0.0)
+    monkeypatch.setattr("rackplan.studies.rows.PART_SHARE", 0.0)
+    out = tmp_path / "out"
+    rackplan.study({**GRID, "grid": {"batch": [5, 6], "ep": [4, 8]}}, out)
+    counts = Counter[str]()
+
+    def stop(_: str) -> None:
+        counts["rows"] += 1
+        if counts["rows"] == 6:
+            raise KeyboardInterrupt
+
+    stopped = run_study(make(StudyRequest, GRID, out, workers=1), say=stop)
+    assert (stopped.interrupted, stopped.priced, len(list((out / "results").iterdir()))) == (True, 6, 7)
+    parts = sorted((out / "results").iterdir())
+    (out / "results" / "part-99999.parquet").write_bytes(
+        parts[0].read_bytes()
+    )  # killed before it was removed
+    result = rackplan.study(out)
+    assert result.priced == 24 - 4 - 6
+    assert [(row["point"], row["batch"]) for row in result.rows] == [(at, 1 + at // 2) for at in range(24)]
+    assert [path.name for path in (out / "results").iterdir()] == ["part-00000.parquet"]
+    assert pq.read_table(out / "results").column("point").to_pylist() == list(range(24))
+    pandas, duckdb = pytest.importorskip("pandas"), pytest.importorskip("duckdb")
+    assert len(pandas.read_parquet(out / "results")) == 24
+    with duckdb.connect() as database:
+        count = database.execute("SELECT count(*) FROM read_parquet(?)", [f"{out}/results/*.parquet"])
+        assert count.fetchone() == (24,)
+
+
+def test_a_folder_in_use_a_damaged_one_and_one_with_changed_files_are_refused(tmp_path: Path) -> None:
+    out, own = tmp_path / "out", tmp_path / "own.yaml"
+    own.write_text("name: own\ndomains: [{part: hgx-h100}]\n", encoding="utf-8")
+    study = {"kind": "score", "fixed": {"model": "mixtral-8x7b", "cluster": str(own)}, "grid": {"batch": [1]}}
+    assert rackplan.study(study, out).rows[0]["status"] == "ok"
+    lock = os.open(out, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with pytest.raises(InputError, match="another rackplan process is writing to it"):
+        rackplan.study(study, out)
+    os.close(lock)
+    (out / "results/part-00001.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match=r"part-00001\.parquet: not a valid results file"):
+        rackplan.study(study, out)
+    own.write_text("name: own\ndomains: [{part: hgx-h100, count: 2}]\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"own\.yaml has changed since the study began"):
+        rackplan.study(study, out)
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rackplan.study({**SMALL, "grid": {"batch": [1]}}, tmp_path / "out")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", full)
+        with pytest.raises(InputError, match="No space left on device"):
+            rackplan.study({**SMALL, "grid": {"batch": [1, 2]}}, tmp_path / "out")
+    assert rackplan.study({**SMALL, "grid": {"batch": [1, 2]}}, tmp_path / "out").priced == 1
+
+
+@pytest.mark.parametrize(("name", "points"), [("grid", 36), ("sample", 900), ("domain-size", 224)])
+def test_an_example_is_read(name: str, points: int) -> None:
+    assert read_study(EXAMPLES / f"study-{name}.yaml").size == points
+
+
+def test_every_combination_of_a_grid_at_every_draw_is_a_point() -> None:
+    ranges = {
+        "context": [1024, 4096],
+        "price.h100": [2.0, 6.0],
+        "tp": {"values": [1, 2]},
+        "set.gpu.hbm_bytes_per_s": {"low": "0.5x", "high": "8x", "scale": "log"},
+    }
+    study = study_of(
+        {**SMALL, "grid": {"ep": [4, 8]}, "sample": {"points": 40, "seed": 7, **ranges}}, "s", Path()
+    )
+    points = list(study.points())
+    assert [point.number for point in points] == list(range(80))
+    assert len({point.digest for point in points}) == 80
+    draws = [{name: point.options[name] for name in ranges} for point in points]
+    assert draws[:40] == draws[40:]
+    assert all(isinstance(draw["context"], int) and 1024 <= draw["context"] <= 4096 for draw in draws)
+    assert all(2 <= draw["price.h100"] <= 6 for draw in draws)
+    assert {draw["tp"] for draw in draws} == {1, 2}
+    factors = sorted(float(draw["set.gpu.hbm_bytes_per_s"].removesuffix("x")) for draw in draws)
+    assert 0.5 <= factors[0] < 1 < factors[len(factors) // 2] < 4 < factors[-1] <= 8
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            {"grid": {"contxt": [1]}},
+            "study: grid: contxt: a study of kind score has no option `contxt`; did you mean",
+        ),
+        ({"grid": {"batch": [1, "many"]}}, "study: grid: batch: 'many': expected"),
+        ({"grid": {"batch": 4}}, "study: grid: batch: 4 must be a list of values"),
+        ({"grid": {"set.gpu.hbm_bytes": [10**400]}}, "expected"),
+        ({"grid": {"batch": list(range(1, 1002)), "context": list(range(1, 1001))}}, "1,001,000 points"),
+        ({"grid": {"set.gpu": ["2x"]}}, "expected set.PART.FIGURE"),
+        ({"grid": {"loads": ["uniform"]}}, "`loads`; it belongs to kind plan"),
+        ({"grid": {"model": ["mixtral-8x7b"]}}, "`model` is there twice"),
+        (
+            {"sample": {"points": 3, "context": [4096, 1024]}},
+            "sample: context: [4096, 1024]: the first must be less",
+        ),
+        ({"sample": {"points": 3, "context": {"low": 1024, "high": "x"}}}, "sample: context: 'x': expected"),
+        ({"grid": {"ep": [8]}, "optimize": {"search": {"tp": [1, 2]}}}, "use `optimize: curve`"),
+        (
+            {"optimize": {"search": {"context": [1, 9]}, "usd_per_h": {"context": 1}}},
+            "usd_per_h: context: needs",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_place(more: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refusal:
+        rackplan.study({**SMALL, **more}, tmp_path / "out")
+    assert message in str(refusal.value)
+    assert not (tmp_path / "out").exists()

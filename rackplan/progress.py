@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -121,10 +120,10 @@ def hide() -> None:
 
 
 @contextmanager
-def progress(*, every_s: float | None = None) -> Iterator[Reporter]:
-    """Yield a reporter that draws on a terminal; otherwise it writes one line every ``every_s`` seconds."""
+def progress() -> Iterator[Reporter]:
+    """Yield a reporter that draws on a terminal, and does nothing elsewhere."""
     if not sys.stderr.isatty():
-        yield Reporter() if every_s is None else _Log(every_s)
+        yield Reporter()
         return
     hide()
     line = _Line("starting ...")
@@ -135,16 +134,3 @@ def progress(*, every_s: float | None = None) -> Iterator[Reporter]:
         line.hide()
         if behind := _LINE.get():
             behind.rest()
-
-
-class _Log(Reporter):
-    """Writes the stage now and then, where a log is read."""
-
-    def __init__(self, every_s: float) -> None:
-        self._every_s, self._said = every_s, time.monotonic()
-
-    def stage(self, name: str) -> None:
-        if time.monotonic() - self._said >= self._every_s:
-            self._said = time.monotonic()
-            sys.stderr.write(f"rackplan: {printable(name)}\n")
-            sys.stderr.flush()

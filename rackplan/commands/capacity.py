@@ -19,9 +19,6 @@ from rackplan.requests import (
 from topology.base.errors import InfeasibleError, InputError
 from topology.base.files import write_whole
 
-LOG_S = 30.0
-"""Seconds between progress lines of a study if standard error is not a terminal."""
-
 
 @command(SweepRequest, WRITTEN_ROWS, details=True)
 def sweep(request: SweepRequest, run: Run) -> None:
@@ -87,7 +84,7 @@ def study(request: StudyRequest, run: Run) -> None:
     from rackplan.report.study import study_doc
     from rackplan.studies.run import run_study
 
-    with progress(every_s=LOG_S) as reporter:
+    with progress() as reporter:
         result = run_study(request, say=reporter.stage)
     page = result.folder / "report.html"
     write_whole(page, page_of(study_doc(result)).encode())

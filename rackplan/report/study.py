@@ -166,7 +166,7 @@ def _groups(study: Study, rows: Sequence[Row]) -> Iterator[tuple[str, Value, lis
 
 def _listed(study: Study) -> list[str]:
     """Return the varied options with a list of values, which points have in common."""
-    return [name for name in study.varied if name in study.grid or study.ranges[name].choices]
+    return [name for name in study.varied if name in study.grid or study.ranges[name].ends is None]
 
 
 def _number_of(value: object) -> float | None:

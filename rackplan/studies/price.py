@@ -32,7 +32,7 @@ from topology.cluster import Cluster
 
 KEPT = 64
 """Clusters, models and layouts that a process keeps for its next points."""
-_STEP = "step_s lower_step_s tok_s_per_gpu tok_s_per_user bound_by"
+_STEP = "batch step_s lower_step_s tok_s_per_gpu tok_s_per_user bound_by"
 _Priced = tuple[list[str], dict[str, Any]]
 
 
@@ -49,7 +49,8 @@ def price(kind: Kind, options: Mapping[str, Any]) -> dict[str, Any]:
     notes, figures = {"score": _score, "sweep": _sweep, "plan": _plan}[kind](options)
     if (size := options.get("domain_gpus")) is not None:
         notes.insert(0, f"scale-up domains of {size} GPUs (`domain_gpus`) with unchanged links per GPU")
-    return {**figures, "notes": "; ".join(notes) or None}
+    widths = {f"layout_{name}": figures.get(name) for name in ("ep", "tp", "stages", "replicas", "batch")}
+    return {**figures, **widths, "notes": "; ".join(notes) or None}
 
 
 def _request(kind: Kind, options: Mapping[str, Any]) -> Any:
@@ -110,17 +111,8 @@ def forget() -> None:
         kept.cache_clear()
 
 
-def _widths(deployment: Deployment, layout: Layout, batch: float) -> dict[str, Any]:
-    """Return the columns of a layout at a batch."""
-    moe = deployment.model.moe is not None
-    return {
-        "layout": layout.short(moe=moe),
-        "layout_ep": layout.ep if moe else 1,
-        "layout_tp": layout.tp,
-        "layout_stages": layout.stages,
-        "layout_replicas": len(layout.replicas),
-        "layout_batch": batch,
-    }
+def _widths(layout: Layout) -> dict[str, int]:
+    return {"ep": layout.ep, "tp": layout.tp, "stages": layout.stages, "replicas": len(layout.replicas)}
 
 
 def _score(options: Mapping[str, Any]) -> _Priced:
@@ -140,8 +132,8 @@ def _score(options: Mapping[str, Any]) -> _Priced:
     idle = gpus - fit.layout.gpus_used
     totals = deployment.bill.totals(score.tok_s_per_gpu * gpus, score.tokens, gpus_idle=idle, phase=phase)
     step = {name: getattr(score, name) for name in _STEP.split()}
-    figures = {**totals_row(totals), **step, **_widths(deployment, fit.layout, score.batch)}
-    return [*deployment.notes, *totals.missing], figures
+    layout = {"layout": fit.layout.short(moe=deployment.model.moe is not None), **_widths(fit.layout)}
+    return [*deployment.notes, *totals.missing], {**totals_row(totals), **step, **layout}
 
 
 @lru_cache(KEPT)
@@ -155,30 +147,19 @@ def _fit(options: str) -> tuple[Deployment, Fitted]:
 def _sweep(options: Mapping[str, Any]) -> _Priced:
     """Price the best layout within the limit, or for whole requests the better of one pool and two."""
     result = answers.sweep(_request("sweep", options))
-    figures = {**sweep_doc(result).row, "configurations": sum(map(len, sweeps_of(result)))}
     best: Any = result.best  # there: else it is refused
-    totals = result.totals(best)
-    if isinstance(result, Sweep):
-        widths = _widths(result.deployment, result.layout_of(best), float(result.batch[best]))
-        notes = [*result.deployment.notes, *totals.missing]
-        if result.limit_default and result.limit_s is None:
-            notes.append("no limit is met: the default is out of reach")
-        return notes, {**figures, **widths}
-    sides = result.serving.sides(best)
-    notes = [*sides[-1][1].deployment.notes, *totals.missing]
-    return notes, {**figures, "layout_batch": best.batch, "pools": len(sides)}
+    figures = {**sweep_doc(result).row, "configurations": sum(map(len, sweeps_of(result)))}
+    notes = [*sweeps_of(result)[0].deployment.notes, *result.totals(best).missing]
+    if not isinstance(result, Sweep):
+        figures |= {"batch": best.batch, "pools": len(result.serving.sides(best))}
+    elif result.limit_default and result.limit_s is None:
+        notes.append("no limit is met: the default is out of reach")
+    return notes, figures
 
 
 def _plan(options: Mapping[str, Any]) -> _Priced:
     """Price a plan, made by the fast, reproducible path unless a time is given."""
     plan = answers.plan(_request("plan", {"time_limit_s": 0.0, **options}))
-    row = plan_row(plan)
-    figures = {
-        **_widths(plan.deployment, plan.layout, plan.score.batch),
-        **row,
-        "layout_batch": row["batch"],
-        "proof": plan.proof.status,
-        "gap": plan.proof.gap,
-        "pools": len(plan.pools),
-    }
+    proof = {"proof": plan.proof.status, "gap": plan.proof.gap, "pools": len(plan.pools)}
+    figures = {**_widths(plan.layout), **plan_row(plan), **proof}
     return [*plan.deployment.notes, *plan.totals.missing], figures

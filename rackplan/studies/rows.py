@@ -38,12 +38,7 @@ _COLUMNS = {
 }
 FIGURES: Mapping[str, str] = {name: kind for kind, names in _COLUMNS.items() for name in names.split()}
 """Columns of every study after the options of its points, and their types."""
-_TYPES: Mapping[frozenset[type], str] = {
-    frozenset({bool}): "bool",
-    frozenset({int}): "int64",
-    frozenset({float}): "double",
-    frozenset({int, float}): "double",
-}
+_TYPES = {"bool": "bool", "int": "int64", "float": "double", "float int": "double"}
 RECORD, RESULTS, ALL_ROWS = "study.json", "results", "part-00000.parquet"
 SCHEMA_VERSION = 2
 PART_S, PART_SHARE = 1.0, 0.01
@@ -54,8 +49,8 @@ def columns_of(study: Study) -> dict[str, str]:
     """Return the columns of a study's rows and their types: number, options, figures."""
     options = {}
     for name, values in study.values.items():
-        types = frozenset(type(value) for value in values if value is not None)
-        options[column_of(name)] = _TYPES.get(types, "string")
+        types = {type(value).__name__ for value in values if value is not None}
+        options[column_of(name)] = _TYPES.get(" ".join(sorted(types)), "string")
     if study.worth:
         options["price_more"] = "double"
     return {"point": "int64", "kind": "string", **options, **FIGURES}
@@ -68,11 +63,9 @@ def column_of(option: str) -> str:
 
 def cell_of(value: object, kind: str) -> object:
     """Return a value for a column of this type; lists, mappings and mixed values are JSON."""
-    return (
-        value
-        if value is None or kind != "string" or isinstance(value, str)
-        else json.dumps(value, sort_keys=True)
-    )
+    if kind == "string" and value is not None and not isinstance(value, str):
+        return json.dumps(value, sort_keys=True)
+    return value
 
 
 def rows_digest(rows: Iterable[Row]) -> str:
@@ -143,10 +136,9 @@ class Store:
     def add(self, study: Study, point: Point, figures: Row) -> None:
         """Add the row of a point, and write new rows when due."""
         options = {column_of(name): value for name, value in point.options.items()}
-        row = {**figures, **options, "kind": study.kind, "point": point.number, "digest": point.digest}
-        self.rows[point.digest] = row = {
-            name: cell_of(row.get(name), kind) for name, kind in self._columns.items()
-        }
+        cells = {**figures, **options, "kind": study.kind, "point": point.number}
+        row = {name: cell_of(cells.get(name), kind) for name, kind in self._columns.items()}
+        self.rows[point.digest] = row
         self._new.append(row)
         now = time.monotonic()
         if now - self._written >= max(PART_S, PART_SHARE * (now - self._began)):
@@ -160,11 +152,9 @@ class Store:
 
     def finish(self) -> None:
         """Write all rows as one file in the order of the points."""
+        names = [f"{RESULTS}/{path.name}" for path in _parts(self._folder) if path.name != ALL_ROWS]
         self._new = []
-        parts = [path.name for path in _parts(self._folder)]
-        self._write(
-            ALL_ROWS, self.rows.values(), gone=[f"{RESULTS}/{name}" for name in parts if name != ALL_ROWS]
-        )
+        self._write(ALL_ROWS, self.rows.values(), gone=names)
 
     def _write(self, name: str, rows: Iterable[Row], gone: Iterable[str] = ()) -> None:
         import pyarrow as pa
@@ -211,8 +201,8 @@ def opened(study: Study, folder: Path, numbers: Mapping[str, int] | None = None)
         store = Store(folder, columns_of(study))
         if numbers is not None:
             if unknown := len(store.rows.keys() - numbers):
-                why = "match no point of this study, which has changed. Choose another -o."
-                raise InputError(f"-o {folder}: {unknown:,} rows {why}")
+                why = "rows match no point of this study, which has changed. Choose another -o."
+                raise InputError(f"-o {folder}: {unknown:,} {why}")
             for digest, row in store.rows.items():
                 row["point"] = numbers[digest]
         write_folder(folder, data)

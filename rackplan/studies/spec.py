@@ -24,7 +24,6 @@ from rackplan.digests import digests, read_in
 from topology.base.errors import InputError
 from topology.base.reading import load_yaml, nearest, shown
 from topology.base.schema import CountOrZero, Spec, Text, checked, keyword_spec, validated
-from topology.base.units import read_number
 from topology.base.values import require_number, require_whole
 
 Kind = Literal["score", "sweep", "plan"]
@@ -45,7 +44,7 @@ Value = str | int | float | bool | list[Any] | dict[str, Any] | None
 
 _T = TypeVar("_T")
 _Goal = Literal["usd_per_million_tokens", "tok_s_per_gpu", "tok_s_per_user", "tok_s_per_mw", "step_s"]
-_QUANTITY = re.compile(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(.*)")
+_QUANTITY = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)(| ?[A-Za-z][A-Za-z/]*)")
 
 
 @cache
@@ -109,7 +108,7 @@ class _RangeFile(Spec):
 
 @dataclass(frozen=True)
 class Range:
-    """Range of an option: numbers from ``low`` to ``high``, or one of ``choices``, then of their positions.
+    """Range of an option: one of its ``values``, or numbers between the two ``ends``, with both.
 
     Attributes
     ----------
@@ -121,28 +120,21 @@ class Range:
         Whether numbers are even in their logarithm.
     """
 
-    low: float
-    high: float
+    values: Sequence[Value]
+    ends: tuple[float, float] | None = None
     unit: str = ""
     whole: bool = False
     log: bool = False
-    choices: Sequence[Value] = ()
 
-    def draw(self, seed: int, name: str, number: int) -> Value:
-        """Return the value of draw ``number``."""
-        digest = hashlib.sha256(f"{seed}|{name}|{number}".encode()).digest()
-        part = int.from_bytes(digest[:7]) / 2.0**56
-        if self.log:
-            return self.value(self.low * (self.high / self.low) ** part)
-        drawn = self.low + part * (self.high - self.low + self.whole)
-        return self.value(math.floor(drawn) if self.whole else drawn)
-
-    def value(self, number: float) -> Value:
-        """Return a number in the option's form, rounded to six digits."""
+    def at(self, part: float) -> Value:
+        """Return the value at a part (0 to 1) of the range; numbers have six digits."""
+        if self.ends is None:
+            return self.values[min(int(part * len(self.values)), len(self.values) - 1)]
+        low, high = self.ends[0], self.ends[1] + self.whole
+        number = low * (high / low) ** part if self.log else low + part * (high - low)
         if self.whole:
-            whole = int(min(max(round(number), self.low), self.high))
-            return self.choices[whole] if self.choices else whole
-        rounded = min(max(float(f"{number:.6g}"), self.low), self.high)
+            return int(min(number, self.ends[1]))
+        rounded = min(max(float(f"{number:.6g}"), low), high)
         return f"{rounded:.6g}{self.unit}" if self.unit else rounded
 
 
@@ -154,34 +146,25 @@ def range_of(kind: Kind, name: str, value: object, where: str) -> Range:
     InputError
         If it is none of them, or a value is not one of the option's.
     """
-    if isinstance(value, list):
-        ends = _RangeFile(low=value[0], high=value[1]) if len(value) == 2 else _RangeFile(values=value)
-    else:
-        ends = validated(_RangeFile, value, where)
-    written = ends.values or [ends.low, ends.high]
-    values = [require_value(kind, name, end, where) for end in written]
-    numbers = [_number(end, figure=name.startswith("set.")) for end in values]
-    if ends.values or (isinstance(value, list) and (None in numbers or numbers[0] == numbers[1])):
-        return Range(0, len(values) - 1, whole=True, choices=values)
-    low, high = numbers
-    log = ends.scale == "log"
-    if low is None or high is None or low[1] != high[1]:
-        raise InputError(f"{where}: {shown(written)}: both ends must be numbers with the same unit.")
-    if low >= high or (log and low[0] <= 0):
-        limits = "the first must be less than the second" + ", and above 0." * log
-        raise InputError(f"{where}: {shown(written)}: {limits}")
-    return Range(low[0], high[0], low[1], not low[1] and all(isinstance(end, int) for end in values), log)
+    given = validated(_RangeFile, {"values": value} if isinstance(value, list) else value, where)
+    values = [require_value(kind, name, end, where) for end in given.values or (given.low, given.high)]
+    numbers = [_number(value) for value in values]
+    able = None not in numbers and len(numbers) == 2
+    if given.values and not (isinstance(value, list) and able and numbers[0] != numbers[1]):
+        return Range(values)
+    (low, unit), (high, unit_of_high) = (number or (0.0, "") for number in numbers)
+    log = given.scale == "log"
+    if not able or unit != unit_of_high or low >= high or (log and low <= 0):
+        limits = "two numbers with the same unit, the first less than the second" + ", and above 0" * log
+        raise InputError(f"{where}: {shown(values)}: expected {limits}.")
+    return Range(values, (low, high), unit, all(isinstance(end, int) for end in values), log)
 
 
-def _number(value: Value, *, figure: bool) -> tuple[float, str] | None:
-    """Return a number and the unit after it (for figures), None if it is not a number."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value), ""
-    quantity = _QUANTITY.fullmatch(str(value).strip())
-    if not figure or quantity is None or read_number(str(value)) is None:
+def _number(value: Value) -> tuple[float, str] | None:
+    """Return a number and the unit after it, None if it is not a number."""
+    if isinstance(value, bool) or (quantity := _QUANTITY.fullmatch(str(value).strip())) is None:
         return None
-    unit = quantity[2].replace("X", "x")
-    return float(quantity[1]), unit if unit in ("", "x") else f" {unit}"
+    return float(quantity[1]), quantity[2]
 
 
 class Point(NamedTuple):
@@ -190,6 +173,11 @@ class Point(NamedTuple):
     number: int
     options: dict[str, Any]
     digest: str
+
+
+def uniform(text: str) -> float:
+    """Return the number from 0 to 1 that a text draws, the same on every machine."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7]) / 2.0**56
 
 
 @dataclass(frozen=True)
@@ -247,10 +235,7 @@ class Study:
     @property
     def values(self) -> dict[str, Sequence[Value]]:
         """The values of each option, or the ends of its range, in the order of columns."""
-        ends = {
-            name: span.choices or [span.value(span.low), span.value(span.high)]
-            for name, span in self.ranges.items()
-        }
+        ends = {name: span.values for name, span in self.ranges.items()}
         return {**self.grid, **ends, **{name: [value] for name, value in self.fixed.items()}}
 
     @cached_property
@@ -277,7 +262,8 @@ class Study:
         """Yield the points; combinations that are drawn twice are one point."""
         seen: set[str] = set()
         for chosen, draw in product(self.combinations(), range(self.draws)):
-            drawn = {name: span.draw(self.seed, name, draw) for name, span in self.ranges.items()}
+            texts = {name: f"{self.seed}|{name}|{draw}" for name in self.ranges}
+            drawn = {name: self.ranges[name].at(uniform(text)) for name, text in texts.items()}
             point = self.point(len(seen), {**chosen, **drawn})
             if point.digest not in seen:
                 seen.add(point.digest)
@@ -334,6 +320,11 @@ def study_of(content: object, where: str, base: Path) -> Study:
         If it has unknown keys, or something in it is wrong.
     """
     file = validated(_StudyFile, content, where)
+    try:
+        json.dumps(content, allow_nan=False)
+    except (TypeError, ValueError):
+        why = "dates and infinite numbers are not valid options; quote them, or leave them out."
+        raise InputError(f"{where}: {why}") from None
     kind, sample, search = file.kind, dict(file.sample or {}), file.optimize
     if search and (file.grid or sample):
         raise InputError(
@@ -362,7 +353,7 @@ def study_of(content: object, where: str, base: Path) -> Study:
         search.usd_per_h if search else {},
     )
     for name in study.worth:
-        if name not in study.ranges or study.ranges[name].unit != "x":
+        if name not in study.ranges or study.ranges[name].unit.strip() not in ("x", "X"):
             why = "needs a figure that `search` gives as factors, like [0.5x, 4x]."
             raise InputError(f"{where}: optimize: usd_per_h: {name}: {why}")
     names = [*study.varied, *study.fixed]

@@ -7,7 +7,6 @@ again, and its trials so far have their rows already; ``optuna.journal`` has the
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rackplan.studies.rows import Row
-from rackplan.studies.spec import Point, Study, Value
+from rackplan.studies.spec import Point, Study, Value, uniform
 from topology.base.errors import InputError
 from topology.base.files import require_unlinked, unwritable
 
@@ -57,9 +56,8 @@ def generations(study: Study, folder: Path, rows: Mapping[str, Row]) -> Iterator
                 if best:
                     search.enqueue_trial(best)
                 for first in range(0, study.draws, GENERATION):
-                    seed = hashlib.sha256(f"{study.seed}|{name}|{first // GENERATION}".encode()).digest()
                     search.sampler = optuna.samplers.TPESampler(
-                        seed=int.from_bytes(seed[:4]),
+                        seed=int(uniform(f"{study.seed}|{name}|{first}") * 2**32),
                         n_startup_trials=2 * GENERATION,
                         multivariate=True,
                         constant_liar=True,
@@ -82,18 +80,9 @@ def generations(study: Study, folder: Path, rows: Mapping[str, Row]) -> Iterator
 
 def _proposed(study: Study, trial: Any) -> dict[str, Value]:
     """Return the options that a trial proposes, and what they add to the price."""
-    options: dict[str, Value] = {}
-    more = 0.0
-    for name, span in study.ranges.items():
-        if span.choices:
-            proposed = trial.suggest_categorical(name, range(len(span.choices)))
-        elif span.whole:
-            proposed = trial.suggest_int(name, int(span.low), int(span.high), log=span.log)
-        else:
-            proposed = trial.suggest_float(name, span.low, span.high, log=span.log)
-        options[name] = span.value(proposed)
-        if name in study.worth:
-            more += study.worth[name] * (float(str(options[name]).rstrip(" xX")) - 1.0)
+    options = {name: span.at(trial.suggest_float(name, 0.0, 1.0)) for name, span in study.ranges.items()}
     if study.worth:
+        factors = {name: float(str(options[name]).rstrip(" xX")) for name in study.worth}
+        more = sum(study.worth[name] * (factor - 1.0) for name, factor in factors.items())
         options["price_more"] = float(f"{more:.6g}")
     return options

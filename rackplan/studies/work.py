@@ -90,12 +90,10 @@ def run_point(job: Job, point: Point, contents: Contents = ()) -> Row:
     try:
         with chdir(folder):
             figures = _in_time(job, point)
-    except InfeasibleError as error:
-        status, reason = INFEASIBLE, str(error)
-    except NoAnswerError as error:
-        status, reason = TIMEOUT, str(error)
     except (RackplanError, OSError, MemoryError) as error:
-        status, reason = FAILED, str(error) or type(error).__name__
+        ends = {InfeasibleError: INFEASIBLE, NoAnswerError: TIMEOUT}
+        status = next((ends[kind] for kind in ends if isinstance(error, kind)), FAILED)
+        reason = str(error) or type(error).__name__
     except (Exception, SystemExit, _TimeLimit) as error:  # noqa: BLE001 - a defect of one point must not end the others
         status, reason = FAILED, f"a defect: {type(error).__name__}: {one_line(error)}"
     seconds = time.perf_counter() - begun

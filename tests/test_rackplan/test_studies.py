@@ -248,7 +248,7 @@ def test_every_combination_of_a_grid_at_every_draw_is_a_point() -> None:
         ({"grid": {"model": ["mixtral-8x7b"]}}, "`model` is there twice"),
         (
             {"sample": {"points": 3, "context": [4096, 1024]}},
-            "sample: context: [4096, 1024]: the first must be less",
+            "sample: context: [4096, 1024]: expected two numbers",
         ),
         ({"sample": {"points": 3, "context": {"low": 1024, "high": "x"}}}, "sample: context: 'x': expected"),
         ({"grid": {"ep": [8]}, "optimize": {"search": {"tp": [1, 2]}}}, "use `optimize: curve`"),

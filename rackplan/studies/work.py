@@ -14,12 +14,13 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import chdir, closing, contextmanager, redirect_stdout
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +39,8 @@ HARD_S = 60.0
 """Seconds beyond twice the limit after which the process is ended, since C code may ignore signals."""
 CONNECT_S = 5.0
 """Seconds for the head of a cluster to accept a connection; Ray itself would try for minutes."""
+WATCH_S = 1.0
+"""Seconds after the main process at which a worker ends."""
 TRIES = 3
 """Workers that a point may lose, on this machine the last one with no other point at work beside it."""
 Contents = tuple[tuple[str, bytes], ...]
@@ -172,8 +175,21 @@ def price_here(workers: int | None, job: Job, points: Sequence[Point]) -> Iterat
 
 
 def _run(job: Job, point: Point) -> Row:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process
+    _attend(os.getppid())
     return run_point(job, point)
+
+
+@cache
+def _attend(parent: int) -> None:
+    """Leave Ctrl-C to the main process, and end after it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(WATCH_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def price_on_ray(

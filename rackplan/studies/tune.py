@@ -80,7 +80,12 @@ def generations(study: Study, folder: Path, rows: Mapping[str, Row]) -> Iterator
 
 def _proposed(study: Study, trial: Any) -> dict[str, Value]:
     """Return the options that a trial proposes, and what they add to the price."""
-    options = {name: span.at(trial.suggest_float(name, 0.0, 1.0)) for name, span in study.ranges.items()}
+    options = {
+        name: span.at(trial.suggest_float(name, 0.0, 1.0))
+        if span.ends
+        else span.values[trial.suggest_categorical(name, range(len(span.values)))]
+        for name, span in study.ranges.items()
+    }
     if study.worth:
         factors = {name: float(str(options[name]).rstrip(" xX")) for name in study.worth}
         more = sum(study.worth[name] * (factor - 1.0) for name, factor in factors.items())

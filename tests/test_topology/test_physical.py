@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import csv
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,6 @@ from hypothesis import strategies as st
 
 from topology import (
     ClusterSpec,
-    Fault,
     RawLink,
     RawNode,
     RawTopology,
@@ -22,13 +22,16 @@ from topology import (
     raw_cluster_spec,
     resolve_cluster,
 )
+from topology.cables import cable_rows, cables_csv
 from topology.changes.overrides import overrides
+from topology.draw import cluster_svg
+from topology.exporters import write_topology
 from topology.physical import Physical, Racks, physical_of_whole
 from topology.scale_out import switches_above
 
 
 def cabled(found: Physical) -> dict[str, tuple[int, int, int]]:
-    return {one.fabric: (one.board_links, one.copper_links, one.optical_links) for one in found.cabling}
+    return {row.fabric: (row.board_links, row.copper_links, row.optical_links) for row in found.cabling}
 
 
 def limits(name: str) -> Physical:
@@ -52,6 +55,9 @@ def limits(name: str) -> Physical:
         ("tpu-v5p", {"ici-v5p": (64, 80, 48)}, 2 * 48),
         ("tpu-v5p@8x8x8", {"ici-v5p": (512, 640, 8 * 96 // 2)}, 8 * 96),
         ("trn2-ultra", {"neuronlink-v3": (128, 0, 0), "neuronlink-v3-ring": (0, 64, 0)}, 0),
+        # a part of a pod has its share of them; one host has none
+        ("cm384@256", {"ub-910c": (128 * 14, 0, 128 * 14)}, 1792),
+        ("cm384@16", {"ub-910c": (8 * 14, 0, 0)}, 0),
     ],
 )
 def test_links_and_their_modules_by_hand(
@@ -59,17 +65,9 @@ def test_links_and_their_modules_by_hand(
 ) -> None:
     found = limits(name)
     assert cabled(found) == expected
-    assert found.transceivers == sum(one.transceivers for one in found.cabling) == modules
-
-
-@pytest.mark.parametrize(("name", "modules"), [("cm384@256", 1792), ("cm384@64", 448), ("cm384@16", 0)])
-def test_modules_of_a_part_of_a_pod(name: str, modules: int) -> None:
-    assert limits(name).transceivers == modules
-
-
-@pytest.mark.parametrize("name", ["gb200-nvl72", "gb300-nvl72", "vr-nvl72"])
-def test_cables_of_one_rack(name: str) -> None:
-    assert [row.copper_cables for row in limits(name).cabling] == [5184]
+    assert found.transceivers == sum(row.transceivers for row in found.cabling) == modules
+    if name == "gb200-nvl72":
+        assert [row.copper_cables for row in found.cabling] == [5184]
 
 
 @pytest.mark.parametrize(
@@ -78,9 +76,7 @@ def test_cables_of_one_rack(name: str) -> None:
         ("gb200-nvl72@576", 144, 8, 8 * 132e3, "IT power, the share of its GPUs in that of a full rack"),
         ("gb200-nvl72@76", 19, 2, 76 / 72 * 132e3, "full rack"),
         ("hgx-h100@64", 8, 2, 81.6e3, "full node"),  # four of 10.2 kW in a rack of 40.8 kW
-        ("hgx-h100@2", 1, 1, 2 / 8 * 10.2e3, "full node"),
-        ("cm384", 48, 16, 559e3, "full domain"),  # 12 of compute, 4 of second-tier switches
-        ("cm384@64", 4, 5, 64 / 768 * 559e3, "full domain"),
+        ("cm384@64", 4, 5, 64 / 768 * 559e3, "full domain"),  # of 12 racks of compute and 4 of switches
         ("mi300x@16", 2, None, 12e3, "chips alone"),
         ("hgx-h800", 1, 1, 5600, "chips alone"),
         ("tpu-v5p", 16, 1, None, "no published power for tpu-v5p"),
@@ -104,14 +100,8 @@ def test_racks_of_hosts_follow_from_the_power_of_a_rack() -> None:
     )
     (whole,) = overrides([resolve_cluster("hgx-h100@1024")], ["hgx-h100.rack_budget_w=0.5x"])
     assert physical_of_whole(whole).racks.count == 64
-    own = {
-        "gpu": "h100-sxm",
-        "structure": "mesh",
-        "link": "50 GB/s",
-        "gpus": 8,
-        "gpus_per_node": 8,
-        "rate_checked": True,
-    }
+    own = {"gpu": "h100-sxm", "structure": "mesh", "link": "50 GB/s", "gpus": 8, "gpus_per_node": 8}
+    own["rate_checked"] = True
     fabric = {"kind": "leaf-spine", "nic": "400 Gb/s"}
     for more, racks in (({"nodes_per_rack": 1}, 6), ({}, None)):
         mine = resolve_cluster({"domains": [{**own, "count": 6, **more}], "fabric": fabric})
@@ -142,14 +132,12 @@ def test_weight(name: str, kg: float | None, words: str, kind: str) -> None:
 @pytest.mark.parametrize(
     ("name", "switches", "optical"),
     [
-        # scalable units of DGX H100 SuperPOD: 1, 4, 16 and 64
+        # scalable units of DGX H100 SuperPOD: 1 and 64
         ("hgx-h100@256", {"leaf": 8, "spine": 4}, 2 * 256),
-        ("hgx-h100@4096", {"leaf": 128, "spine": 128, "core": 64}, 3 * 4096),
         ("hgx-h100@16384", {"leaf": 512, "spine": 512, "core": 256}, 49152),
         # three tiers of 64 ports reach 65,536; half as many again have a fourth
         ("hgx-h100@98304", {"leaf": 3072, "spine": 3072, "core": 3072 + 1536}, 4 * 98304),
-        # eight racks are one unit of 32 leaves and 9 spines; 16 are 64 leaves with a link to each of 18
-        ("gb200-nvl72@576", {"leaf": 32, "spine": 9}, 2 * 576),
+        # eight racks are one unit of 32 leaves and 9 spines
         ("gb200-nvl72@9216", {"leaf": 512, "spine": 288, "core": 144}, 3 * 9216),
         # ports of a switch at 200 Gb/s are not known: planes as drawn
         ("hgx-h20@4096", {"leaf": 128, "spine": 4}, 2 * 4096),
@@ -172,17 +160,15 @@ def test_one_unknown_weight_or_power_makes_the_sum_unknown(figure: str, other: s
     assert other in found.basis
 
 
-def test_what_is_broken_is_cabled_still() -> None:
-    spec = resolve_cluster("hgx-h100@16").spec
-    faults = (Fault(gpu="d0.n0.g0"), Fault(link=("d1.n0.g0", "d1.s0")))
-    assert physical_of_whole(build_cluster(replace(spec, faults=faults))) == limits("hgx-h100@16")
-
-
-def test_links_that_stand_for_others_are_not_counted() -> None:
-    found = limits("helios-72")
-    assert [one.counted for one in found.cabling] == [False]
-    assert (found.copper_links, found.optical_links, found.transceivers) == (0, 0, 0)
-    assert not found.switches
+def test_what_is_broken_is_cabled_still_and_links_that_stand_for_others_are_not_counted() -> None:
+    faults = [{"gpu": "d0.n0.g0"}, {"link": ["d1.n0.g0", "d1.s0"]}]
+    faulty = resolve_cluster({"name": "x", "domains": [{"part": "hgx-h100", "count": 4}], "broken": faults})
+    assert physical_of_whole(faulty) == limits("hgx-h100@32")
+    assert [row.texts for row in cable_rows(faulty)] == RAILS
+    bundled = limits("helios-72")
+    assert [row.counted for row in bundled.cabling] == [False]
+    assert (bundled.copper_links, bundled.optical_links, bundled.transceivers) == (0, 0, 0)
+    assert not bundled.switches
 
 
 def test_a_raw_graph_by_racks() -> None:
@@ -216,7 +202,7 @@ def test_every_link_is_somewhere(name: str, hosts: int) -> None:
         hosts = min(hosts, 36)
     cluster = resolve_cluster(f"{name}@{hosts * domain.gpus_per_node}")
     found = physical_of_whole(cluster)
-    counted = sum(one.board_links + one.copper_links + one.optical_links for one in found.cabling)
+    counted = sum(row.board_links + row.copper_links + row.optical_links for row in found.cabling)
     kinds = [kind for _, kind in cluster.graph.nodes(data="kind")]
     above = switches_above(cluster)
     assert counted == sum(count for _, _, count in cluster.graph.edges(data="count")) + above.links
@@ -224,3 +210,61 @@ def test_every_link_is_somewhere(name: str, hosts: int) -> None:
     known = sum(kind not in {"gpu", *unknown} for kind in kinds)
     assert sum(found.switches.values()) == known + sum(above.more.values())
     assert found.gpus == len(cluster.gpus)
+    rows = cable_rows(cluster)
+    if not domain.links_bundled:
+        links = sum(row.links or 0 for row in rows if row.in_graph)
+        assert links == sum(count for _, _, count in cluster.graph.edges(data="count"))
+        for place, count in (("copper", found.copper_links), ("optical", found.optical_links)):
+            assert sum(row.links or 0 for row in rows if row.place == place) == count
+
+
+# The bill of cables
+
+
+RAILS = [
+    # 4 hosts: 18 links of each GPU on boards; 32 NICs, and as many uplinks of 8 leaves to 4 spine planes
+    ("32 GPUs", "18", "16 switch chips", "32 to 40", "576", "25 GB/s", "on board"),
+    ("32 GPUs", "1", "8 leaves", "4", "32", "50 GB/s", "optical"),
+    ("8 leaves", "4", "4 spine planes", "8", "32", "50 GB/s", "optical"),
+]
+RACKS = [
+    # two racks: scale-up stays in each; a rack has a leaf for each of 4 rails, 18 hosts on it and 9 spines above
+    ("144 GPUs", "18", "36 switch chips", "72", "2,592", "50 GB/s", "copper"),
+    ("144 GPUs", "1", "8 leaves", "18", "144", "50 GB/s", "optical"),
+    ("8 leaves", "18", "9 spine planes", "16", "144", "50 GB/s", "optical"),
+]
+MESH = [("8 GPUs", "7", "8 GPUs", "7", "28", "64 GB/s", "on board")]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"), [("hgx-h100@32", RAILS), ("gb200-nvl72@144", RACKS), ("mi300x", MESH)]
+)
+def test_cables_by_hand(name: str, rows: list[tuple[str, ...]]) -> None:
+    assert [row.texts for row in cable_rows(resolve_cluster(name))] == rows
+
+
+def test_the_table_of_cables_has_what_is_known(tmp_path: Path) -> None:
+    write_topology(resolve_cluster("rubin-ultra-nvl144"), tmp_path / "cables.csv")
+    (row,) = csv.DictReader((tmp_path / "cables.csv").read_text().splitlines())
+    assert (row["from"], row["from_count"], row["links"], row["link_bytes_per_s"]) == ("GPU", "144", "", "")
+    lines = cables_csv(resolve_cluster("hgx-h100@32")).splitlines()
+    assert lines[3] == "leaf,8,4,4,spine plane,4,8,8,32,50000000000,ib-ndr400,optical"
+
+
+def test_what_is_in_a_host_is_of_its_domain() -> None:
+    gpus = [{"id": f"g{n}", "kind": "gpu", "gpu": "l40s", "domain": f"d{n}", "node": f"h{n}"} for n in (0, 1)]
+    inside = [{"id": f"{kind}{n}", "kind": kind, "node": f"h{n}"} for n in (0, 1) for kind in ("nic", "pcie")]
+    pairs = [
+        pair for n in (0, 1) for pair in ((f"g{n}", f"pcie{n}"), (f"nic{n}", f"pcie{n}"), (f"nic{n}", "leaf"))
+    ]
+    links = [{"between": list(pair), "count": 1, "rate": "25 GB/s", "latency": "1 us"} for pair in pairs]
+    leaf = {"id": "leaf", "kind": "leaf"}
+    cluster = resolve_cluster({"name": "x", "nodes": [*gpus, *inside, leaf], "links": links})
+    assert [(str(row.near), str(row.far), row.place) for row in cable_rows(cluster, 1)] == [
+        ("1 GPU", "1 PCIe switch", "on board"),
+        ("1 NIC", "1 PCIe switch", "on board"),
+        ("1 NIC", "1 leaf", "optical"),
+    ]
+    svg = cluster_svg(cluster, level="d1").replace("&#160;", " ").replace("\u00a0", " ")
+    for words in ("1 NIC", "1 PCIe switch", "1 leaf", "nic1", "pcie1"):
+        assert f">{words}<" in svg

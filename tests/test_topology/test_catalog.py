@@ -1,17 +1,23 @@
-"""The catalog: what stands in it adds up, and every figure says where it comes from."""
+"""The catalog: figures that add up and say where they come from, names in any spelling, shapes of tori."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
+from itertools import product
+from math import prod
+from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from graph_contract import validate_graph
 from topology import (
     Evidence,
     Figure,
+    InputError,
     MissingFigureError,
     cluster_names,
     fabric_names,
@@ -24,6 +30,10 @@ from topology import (
     resolve_cluster,
 )
 from topology.base.units import parse_quantity
+from topology.catalog.shapes import shape_of, shaped
+from topology.catalog.spelled import fabric_called, find_gpu, system_called
+from topology.files.resolve import cluster_called
+from topology.structures.torus import default_node_shape, torus_places
 
 
 def all_figures() -> list[tuple[str, Figure]]:
@@ -141,31 +151,131 @@ def test_capacity_is_what_the_driver_reports() -> None:
     assert load_gpu("rubin").hbm_bytes == 288e9
 
 
-def test_what_is_not_known_raises() -> None:
-    assert not load_gpu("h100-sxm").multiplies("fp4")
-    with pytest.raises(MissingFigureError, match="usd_per_h"):
-        load_gpu("tpu-8i").figure("usd_per_h")
-
-
 @pytest.mark.parametrize(
     ("name", "gpus", "racks"),
-    [("rubin-ultra-nvl144", 144, 1), ("rubin-ultra-nvl576", 576, 8), ("mi440x", 8, 1)],
+    [("rubin-ultra-nvl144", 144, 1), ("NVL576", 576, 8), ("mi440x", 8, 1)],
 )
 def test_what_nobody_publishes_is_drawn_and_not_scored(name: str, gpus: int, racks: int) -> None:
     cluster = resolve_cluster(name)
     validate_graph(cluster.graph)
-    assert (len(cluster.gpus), len({gpu.rack for gpu in cluster.gpus})) == (gpus, racks)
+    assert Counter(gpu.rack for gpu in cluster.gpus) == {
+        f"d0.r{rack}": gpus // racks for rack in range(racks)
+    }
     gpu = cluster.spec.domains[0].gpu
     assert math.isnan(cluster.spec.domains[0].scale_up_bytes_per_s)
     with pytest.raises(MissingFigureError, match=rf"{gpu.name}.*Give it in a cluster YAML"):
         gpu.dense_flop_per_s("bf16")
     with pytest.raises(MissingFigureError, match="network between its domains is not published"):
-        load_scale_out(name)
+        load_scale_out(cluster.name)
 
 
-def test_nvl576_is_eight_racks_of_72() -> None:
-    assert resolve_cluster("NVL576").name == "rubin-ultra-nvl576"
-    assert Counter(gpu.rack for gpu in resolve_cluster("NVL576").gpus) == {
-        f"d0.r{rack}": 72 for rack in range(8)
-    }
-    assert {load_domain(name).gpu.name for name in ("rubin-576", "vr-nvl72")} == {"rubin"}
+# Names as people type them
+
+
+@given(st.sampled_from(cluster_names()), st.randoms(use_true_random=False))
+def test_case_and_what_stands_between_words_do_not_matter(name: str, random: Random) -> None:
+    typed = "".join(random.choice("-_ ") if c == "-" else random.choice((c, c.upper())) for c in name)
+    assert cluster_called(f" {typed} ") == system_called(typed) == name
+
+
+@pytest.mark.parametrize("name", [*gpu_names(), *fabric_names()])
+def test_a_name_of_the_catalog_is_itself(name: str) -> None:
+    if name in gpu_names():
+        assert find_gpu(name) == find_gpu(name.upper().replace("-", " ")) == name
+    if name in fabric_names():
+        assert fabric_called(name.upper()) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("NVIDIA H200", "hgx-h200"),
+        ("TPU v5p@4x4x4", "tpu-v5p@4x4x4"),
+        ("8 \u00d7 H100", "hgx-h100"),
+        ("hgx-h100 x 4", "hgx-h100@32"),
+        ("4x GB200 NVL72", "gb200-nvl72@288"),
+        ("v5p x 4x4x8", "tpu-v5p@4x4x8"),
+        ("Intel Gaudi 3", "gaudi3"),
+    ],
+)
+def test_clusters_in_any_spelling(text: str, name: str) -> None:
+    assert cluster_called(text) == name
+    assert resolve_cluster(text).name == resolve_cluster(name).name == name
+
+
+def test_what_means_none_or_several_is_refused() -> None:
+    assert find_gpu("h10") is None
+    for call, text, words in (
+        (system_called, "tpu", "may be tpu-v5e, tpu-v5p, tpu-v6e, tpu-v7, tpu-8t or tpu-8i"),
+        (cluster_called, "gb20", r"did you mean (\S+ or ){1,2}\S+ .* must end in \.yaml"),
+        (cluster_called, "zzzzzz", "known: "),
+        (fabric_called, "nvlink9", 'unknown fabric "nvlink9"; did you mean nvlink'),
+    ):
+        with pytest.raises(InputError, match=words):
+            call(text)
+
+
+# Shapes of tori: where they wrap, and what a count is answered with
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "wrap"),
+    [
+        ("tpu-v5p", (4, 4, 4), (True, True, True)),
+        ("tpu-v5p@4x4x8", (4, 4, 8), (True, True, True)),
+        ("tpu-v5p@2x2x4", (2, 2, 4), (False, False, False)),
+        ("tpu-v6e", (16, 16), (True, True)),
+        ("tpu-v6e@8x16", (8, 16), (False, True)),
+        ("trn2-ultra@4x4x4", (4, 4, 4), (True, True, True)),
+    ],
+)
+def test_shapes_and_where_they_wrap(name: str, shape: tuple[int, ...], wrap: tuple[bool, ...]) -> None:
+    cluster = resolve_cluster(name)
+    (domain,) = cluster.spec.domains
+    assert (domain.shape, domain.wrap) == (shape, wrap)
+    assert len(cluster.gpus) == prod(shape)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 600))
+def test_a_suggested_shape_is_one(chips: int) -> None:
+    domain = load_domain("tpu-v5p")
+    shape = shape_of(domain, chips)
+    if shape is None:
+        # no block of 2x2x1 hosts inside one cube of 4, and no whole cubes
+        inside = product((2, 4), (2, 4), (1, 2, 3, 4))
+        assert chips % 64
+        assert all(prod(block) != chips for block in inside)
+        return
+    assert prod(shape) == chips
+    assert shaped(domain, shape, "test").gpus == chips
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.sampled_from([(4, 4, 4), (8, 4, 4), (2, 2, 4), (8, 8, 8)]))
+def test_every_place_once_and_hosts_are_blocks(shape: tuple[int, ...]) -> None:
+    domain = shaped(load_domain("tpu-v5p"), shape, "test")
+    places = list(map(tuple, torus_places(domain).T.tolist()))
+    assert sorted(places) == sorted(set(places))
+    assert len(places) == prod(shape)
+    for host in range(0, len(places), 4):
+        xs, ys, zs = zip(*places[host : host + 4], strict=True)
+        assert (max(xs) - min(xs), max(ys) - min(ys), max(zs) - min(zs)) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "gpus", "block"),
+    [
+        ((4, 4, 4), 4, (1, 1, 4)),
+        ((4, 4, 4), 16, (1, 4, 4)),
+        ((4, 4, 4), 2, (1, 1, 2)),
+        ((3, 4), 8, None),
+        ((4, 6), 12, (2, 6)),
+    ],
+)
+def test_hosts_as_runs(shape: tuple[int, ...], gpus: int, block: tuple[int, ...] | None) -> None:
+    if block is None:
+        with pytest.raises(InputError, match="node_shape"):
+            default_node_shape(shape, gpus)
+    else:
+        assert default_node_shape(shape, gpus) == block

@@ -57,7 +57,7 @@ def limits(name: str) -> Physical:
         ("trn2-ultra", {"neuronlink-v3": (128, 0, 0), "neuronlink-v3-ring": (0, 64, 0)}, 0),
         # a part of a pod has its share of them; one host has none
         ("cm384@256", {"ub-910c": (128 * 14, 0, 128 * 14)}, 1792),
-        ("cm384@16", {"ub-910c": (8 * 14, 0, 0)}, 0),
+        ("cm384@16", {"ub-910c": (16 * 14, 0, 0)}, 0),
     ],
 )
 def test_links_and_their_modules_by_hand(

@@ -20,7 +20,14 @@ from topology.base.errors import InfeasibleError, InputError, RackplanError, inp
 from topology.base.npy import load_npy
 from topology.base.reading import load_yaml, parse_json, parse_yaml
 from topology.base.schema import Count, Flag, Kind, Name, Positive, Spec, Text, keyword_spec, validated
-from topology.base.units import added, format_quantity, parse_length, parse_quantity, read_number
+from topology.base.units import (
+    added,
+    format_quantity,
+    parse_length,
+    parse_quantity,
+    plain_number,
+    read_number,
+)
 
 
 @pytest.mark.parametrize(
@@ -208,11 +215,16 @@ def test_a_number_is_read_with_what_it_is_of() -> None:
     assert read_number("500 GB/s") == (5e11, "byte/s")
     assert read_number("2x") == read_number("2 X") == (2.0, "x")
     assert read_number("9e11") == (9e11, "")
-    assert read_number(" 1,234,567.5 ") == (1234567.5, "")
     assert read_number("+10%") == (10.0, "%")
     assert [read_number(text) for text in ("gb200", "8 foo", "", "2x4", "x", "1,5", "nan", "0x10")] == [
         None
     ] * 8
+
+
+def test_numbers_without_a_unit() -> None:
+    assert [plain_number(text) for text in (" 1,234,567.5 ", "-.5e3", "1.")] == [1234567.5, -500, 1]
+    wrong = ("", ",", "1,5", "12,34", "1_000", "\uff12", "nan", "inf", "0x10", "1 2", ".")
+    assert [plain_number(text) for text in wrong] == [None] * 11
 
 
 def test_lengths_have_binary_prefixes() -> None:

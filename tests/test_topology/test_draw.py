@@ -11,11 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from helpers import link_loads
 from topology import InputError, build_cluster, cluster_names, resolve_cluster
-from topology.draw import Overlay, dot_source, draw_cluster
+from topology.draw import Overlay, TrafficOverlay, dot_source, draw_cluster
 from topology.draw.overlay import Ramp
+from topology.draw.palette import FAULT, SLOW_FILL
+from topology.routes import pattern_traffic, traffic_matrix
 
 ROOT = Path(__file__).resolve().parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -63,18 +67,13 @@ def test_each_level_of_a_nested_domain_is_a_circle(tmp_path: Path) -> None:
     assert {"out", "group 1 of 2", "group 8 of 16", "Out of service: d0.n20.g1"} <= {*words}
 
 
+HAIRBALLS = [("gb200-nvl72", "gpu"), ("vr-nvl72", "gpu"), ("rubin-576", "gpu"), ("gb200-nvl72@288", "domain")]
+LARGE = ("cm384", "tpu-v7@4x4x8", "rubin-576@1728", "gb200-nvl72@116", "hgx-h100@16384", "hgx-h100@100000")
+
+
 @pytest.mark.wide
 @pytest.mark.parametrize(
-    ("name", "level"),
-    [(name, "auto") for name in (*cluster_names()[::4], "cm384", "tpu-v7@4x4x8", "hgx-h100@100000")]
-    + [("gb200-nvl72", "gpu"), ("vr-nvl72", "gpu"), ("rubin-576", "gpu"), ("hgx-h100", "domain")]
-    + [(n, "auto") for n in ("gb200-nvl72@576", "rubin-576@1728", "hgx-h100@16384")]
-    + [
-        ("gb200-nvl72@116", "auto"),
-        ("gb200-nvl72@44", "auto"),
-        ("gb200-nvl72@288", "domain"),
-        ("hgx-h100@16", "gpu"),
-    ],
+    ("name", "level"), [*HAIRBALLS, *((name, "auto") for name in (*cluster_names()[::4], *LARGE))]
 )
 def test_never_a_hairball(name: str, level: str, tmp_path: Path) -> None:
     svg = draw_svg(name, tmp_path, level)
@@ -130,17 +129,12 @@ def test_bad_targets_leave_nothing(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def overlay(gpus: int) -> Overlay:
-    return Overlay(
-        [1 + i / gpus for i in range(gpus)], [str(3 + i % 2) for i in range(gpus)], "load over mean"
-    )
-
-
 @pytest.mark.parametrize("name", ["hgx-h100", "rubin-576", "gb200-nvl72@576"])
 def test_an_overlay_colours_every_gpu(name: str, tmp_path: Path) -> None:
     cluster = resolve_cluster(name)
     gpus = len(cluster.gpus)
-    svg = draw_svg(name, tmp_path, overlay=overlay(gpus))
+    values, labels = [1 + i / gpus for i in range(gpus)], [str(3 + i % 2) for i in range(gpus)]
+    svg = draw_svg(name, tmp_path, overlay=Overlay(values, labels, "load over mean"))
     assert "load over mean" in texts(svg)
     text = (tmp_path / "x.svg").read_text()
     assert len(set(re.findall(r"<title>(d\d+\.n\d+\.g\d+): \d, [\d.]+</title>", text))) == gpus
@@ -149,12 +143,22 @@ def test_an_overlay_colours_every_gpu(name: str, tmp_path: Path) -> None:
     assert len(text) < 1_000_000
 
 
-@pytest.mark.parametrize(
-    ("values", "labels"), [([1.0] * 7, ["4"] * 8), ([1.0] * 8, ["4"] * 9), ([float("nan")] * 8, ["4"] * 8)]
-)
-def test_bad_overlays(values: list[float], labels: list[str]) -> None:
-    with pytest.raises(InputError, match="overlay"):
-        dot_source(resolve_cluster("hgx-h100"), overlay=Overlay(values, labels, "x"))
+def test_an_overlay_of_some_gpus_leaves_the_others_empty() -> None:
+    some = Overlay([1.0, 2.0], ["a", "b"], "load", details=[["c", "d"]], tags=["S0", "S1"])
+    over = some.over(["g2", "g0"], ["g0", "g1", "g2"])
+    assert (over.values, over.labels, over.tags) == ([2.0, 0.0, 1.0], ["b", "", "a"], ["S1", "", "S0"])
+    assert over.details == [["d", "", "c"]]
+    assert Overlay(None, ["a"], "").over(["g0"], ["g0", "g1"]).tags == ()
+
+
+def test_overlays_that_cannot_be(tmp_path: Path) -> None:
+    cluster = resolve_cluster("hgx-h100")
+    for values, labels in (([1.0] * 7, ["4"] * 8), ([1.0] * 8, ["4"] * 9), ([float("nan")] * 8, ["4"] * 8)):
+        with pytest.raises(InputError, match="overlay"):
+            dot_source(cluster, overlay=Overlay(values, labels, "x"))
+    both = Overlay([1.0] * 8, [""] * 8, "x")
+    with pytest.raises(InputError, match="two pictures"):
+        dot_source(cluster, overlay=both, traffic=traffic_overlay("hgx-h100", "ring"))
 
 
 def test_names_cannot_break_the_picture(tmp_path: Path) -> None:
@@ -162,14 +166,17 @@ def test_names_cannot_break_the_picture(tmp_path: Path) -> None:
     draw_cluster(build_cluster(replace(spec, name='<b>& "x" \x07 ]]> \\N')), tmp_path / "x.svg")
     words = texts(ET.fromstring((tmp_path / "x.svg").read_bytes()))  # noqa: S314 - written by ourselves
     assert words[0].startswith('<b>& "x"  ]]> \\N: 2 x HGX H100')
+    nodes: list[dict[str, Any]] = [{"id": "nvs", "kind": "switch", "domain": "d"}]
+    for host in ("a:b<c>:", "plain"):
+        place = {"kind": "gpu", "gpu": "gb200", "domain": "d", "node": host}
+        nodes += [{"id": f"{host}g{g}", **place} for g in range(2)]
+    links = [{"between": [node["id"], "nvs"], "rate": "900 GB/s"} for node in nodes[1:]]
+    assert "a:b<c>:" in " | ".join(texts(draw_svg({"nodes": nodes, "links": links}, tmp_path)))
 
 
 LETTERS = """
 import sys
 from pathlib import Path
-if sys.argv[2] == "none":
-    import topology.draw.render as fonts
-    fonts.FONTS = Path(sys.argv[3])
 from topology.draw.canvas import Canvas
 from topology.draw.render import render
 for word in ("bcdefgh", "hgfedcb"):
@@ -177,44 +184,27 @@ for word in ("bcdefgh", "hgfedcb"):
 """
 
 
-def letters(folder: Path, fonts: str) -> tuple[bytes, bytes, str]:
-    """Draw two words in a process that has no font, no home and no settings but ours."""
-    empty = folder / "empty"
-    (folder / fonts).mkdir(parents=True)
-    empty.mkdir(exist_ok=True)
-    (empty / "fonts.conf").write_text("<fontconfig></fontconfig>")
-    environment = {
-        "PATH": os.defpath,
-        "HOME": "/nonexistent",
-        "XDG_CACHE_HOME": "/nonexistent",
-        "FONTCONFIG_FILE": str(empty / "fonts.conf"),
-        "FONTCONFIG_PATH": str(empty),
-        "PYTHONPATH": str(ROOT),
-    }
-    command = [sys.executable, "-c", LETTERS, str(folder / fonts), fonts, str(empty)]
-    done = subprocess.run(command, check=True, cwd=folder, env=environment, capture_output=True, text=True)
-    one, two = (folder / fonts / f"{word}.png" for word in ("bcdefgh", "hgfedcb"))
-    return one.read_bytes(), two.read_bytes(), done.stderr
-
-
 @pytest.mark.wide
 def test_letters_without_any_installed_font(tmp_path: Path) -> None:
-    one, two, messages = letters(tmp_path, "ours")
-    assert one != two
-    assert messages == ""
-    # The control: without the bundled font every letter is the same empty box.
-    boxes = letters(tmp_path, "none")
-    assert boxes[0] == boxes[1] != one
+    """Without the bundled font every letter would be the same empty box."""
+    (tmp_path / "fonts.conf").write_text("<fontconfig></fontconfig>")
+    nowhere = dict.fromkeys(("HOME", "XDG_CACHE_HOME"), "/nonexistent")
+    fonts = {"FONTCONFIG_FILE": str(tmp_path / "fonts.conf"), "FONTCONFIG_PATH": str(tmp_path)}
+    environment = {"PATH": os.defpath, "PYTHONPATH": str(ROOT), **nowhere, **fonts}
+    command = [sys.executable, "-c", LETTERS, str(tmp_path)]
+    ended = subprocess.run(command, check=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ended.stderr == ""
+    assert (tmp_path / "bcdefgh.png").read_bytes() != (tmp_path / "hgfedcb.png").read_bytes()
 
 
 def test_what_can_be_lost_has_its_id_and_links_say_their_rate(tmp_path: Path) -> None:
-    one = draw_svg("gb200-nvl72", tmp_path)
-    named = [(group.get("data-kind"), group.get("data-id")) for group in one.iter(f"{SVG}g")]
+    rack = draw_svg("gb200-nvl72", tmp_path)
+    named = [(group.get("data-kind"), group.get("data-id")) for group in rack.iter(f"{SVG}g")]
     cluster = resolve_cluster("gb200-nvl72")
     assert {name for kind, name in named if kind == "gpu"} == {gpu.id for gpu in cluster.gpus}
     assert {name for kind, name in named if kind == "node"} == {gpu.node for gpu in cluster.gpus}
     assert [name for kind, name in named if kind == "rack"] == ["d0.r0"]
-    titles = [title.text or "" for title in one.iter(f"{SVG}title")]
+    titles = [title.text or "" for title in rack.iter(f"{SVG}title")]
     assert "72 x 50 GB/s = 3.6 TB/s each way" in titles
     assert not [text for text in titles if text in ("rackplan", "band", "words", "title")]
     eight = draw_svg("gb200-nvl72@576", tmp_path)
@@ -235,16 +225,6 @@ def test_every_domain_can_be_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.wide
-def test_ids_may_hold_any_sign(tmp_path: Path) -> None:
-    nodes: list[dict[str, Any]] = [{"id": "nvs", "kind": "switch", "domain": "d"}]
-    for host in ("a:b<c>:", "plain"):
-        place = {"kind": "gpu", "gpu": "gb200", "domain": "d", "node": host}
-        nodes += [{"id": f"{host}g{g}", **place} for g in range(2)]
-    links = [{"between": [node["id"], "nvs"], "rate": "900 GB/s"} for node in nodes[1:]]
-    assert "a:b<c>:" in " | ".join(texts(draw_svg({"nodes": nodes, "links": links}, tmp_path)))
-
-
-@pytest.mark.wide
 def test_groups_of_a_dragonfly_have_an_arc_for_each_two(tmp_path: Path) -> None:
     fabric = {"kind": "dragonfly", "nic": "200 Gb/s", "nodes_per_router": 4, "routers_per_group": 4}
     picture = draw_svg({"domains": [{"part": "gh200-nvl4", "count": 64}], "fabric": fabric}, tmp_path)
@@ -260,16 +240,147 @@ def test_long_titles_are_broken_and_every_tier_is_named(tmp_path: Path) -> None:
     domains = [{"part": part, "count": 2} for part in parts]
     fabric = {"kind": "leaf-spine", "nic": "400 Gb/s"}
     broken = [{"gpu": f"d{n}.n0.g{g}"} for n in range(10) for g in range(3)]
-    long = {
-        "name": "a cluster with a name of many words, " * 3,
-        "domains": domains,
-        "fabric": fabric,
-        "broken": broken,
-    }
-    svg = draw_svg(long, tmp_path)
+    long = {"name": "a cluster with a name of many words, " * 3, "domains": domains, "fabric": fabric}
+    svg = draw_svg({**long, "broken": broken}, tmp_path)
     assert float(svg.get("width", "").removesuffix("pt")) <= 1080
     assert "30 out of service" in " ".join(texts(svg))
     planes = " | ".join(texts(draw_svg("hgx-h100@16384", tmp_path)))
     assert "4 spine planes (f.s0 to f.s3): 512 spines and 256 cores" in planes
     once = texts(draw_svg("rubin-576", tmp_path))
     assert sum(text.startswith("36 switch planes") for text in once) == 1
+
+
+# Faults are red and never of many; traffic, and the bottleneck
+
+
+PODS: dict[str, Any] = {"domains": [{"part": "gb200-nvl72", "count": 16}]}
+
+
+def source(content: dict[str, Any], broken: list[dict[str, Any]], level: str = "auto") -> str:
+    return dot_source(resolve_cluster({"name": "c", **content, "broken": broken}), level=level)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ({"gpu": "d5.n3.g1"}, ["x 14 alike", "d5: 71 of 72 GPUs", ">out<", "Out of service: d5.n3.g1"]),
+        ({"link": ["d5.n3.g1", "d5.s7"], "factor": 0.25}, ["x 14 alike", "d5.n3.g1: d5.s7", "at x 0.25"]),
+        (
+            {"link": ["f.p5.l2", "f.s3"]},
+            ["x 14 alike", "f.p5.l2: f.s3", "f.s3: f.p5.l2 broken", "70 x 50 GB/s"],
+        ),
+    ],
+)
+def test_one_fault_opens_its_pod(fault: dict[str, Any], words: list[str]) -> None:
+    text = source(PODS, [fault])
+    for word in words:
+        assert word in text
+    assert FAULT in text
+
+
+@pytest.mark.parametrize(
+    ("part", "level"),
+    [
+        ("gb200-nvl72", "domain"),
+        ("mi300x", "gpu"),
+        ("tpu-v5p", "gpu"),
+        ("cm384", "domain"),
+        ("cm384", "gpu"),
+        pytest.param("gb200-nvl72", "gpu", marks=pytest.mark.wide),
+    ],
+)
+def test_throttled_gpus_are_drawn_named_and_counted(part: str, level: str) -> None:
+    faults = [{"gpu": "d0.n0.g1", "factor": 0.7}, {"gpu": "d0.n0.g2", "factor": 0.5}]
+    text = source({"domains": [{"part": part}]}, faults, level)
+    assert ", 2 throttled" in text
+    assert "Throttled: d0.n0.g1 at x 0.7, d0.n0.g2 at x 0.5" in text
+    assert text.count(f'bgcolor="{SLOW_FILL}"') == 2
+
+
+def traffic_overlay(name: str, pattern: str) -> TrafficOverlay:
+    cluster = resolve_cluster(name)
+    return TrafficOverlay(link_loads(cluster, pattern_traffic(pattern, len(cluster.gpus), 1e9)), pattern)
+
+
+@pytest.mark.parametrize("name", ["hgx-h100", "gb200-nvl72@144", "mi300x", "tpu-v5p"])
+@pytest.mark.parametrize("pattern", ["all-to-all", "incast"])
+def test_each_picture_names_and_marks_the_bottleneck(name: str, pattern: str) -> None:
+    overlay = traffic_overlay(name, pattern)
+    text = dot_source(resolve_cluster(name), traffic=overlay)
+    ends = overlay.loads.bottleneck.ends
+    assert f"Bottleneck (red): {ends[0]} to {ends[1]}" in text
+    assert f"Traffic: {pattern}" in text
+    assert "of the busiest link" in text
+    assert f'color="{FAULT}", penwidth' in text or f'bgcolor="{FAULT}"' in text
+
+
+@pytest.mark.parametrize("kind", ["fat-tree", "leaf-spine", "rail"])
+def test_what_holds_the_bottleneck_is_drawn_open(kind: str) -> None:
+    fabric = {"kind": kind, "nic": "400 Gb/s"}
+    content = {"name": "c", "domains": [{"part": "hgx-h100", "count": 64}], "fabric": fabric}
+    cluster = resolve_cluster(content)
+    matrix = np.zeros((512, 512))
+    matrix[:500, 341] = 1e9  # to a GPU in the middle of the second half
+    matrix[341, 341] = 0
+    loads = link_loads(cluster, traffic_matrix(matrix, 512))
+    text = dot_source(cluster, traffic=TrafficOverlay(loads, "to one"))
+    assert "Bottleneck (red):" in text
+    assert ">341<" in text  # the number of the GPU, in its cell
+    elsewhere = dot_source(cluster, level="d0", traffic=TrafficOverlay(loads, "to one"))
+    assert "Bottleneck (in a part that is not drawn):" in elsewhere
+
+
+def gpus_drawn(root: ET.Element, word: str) -> int:
+    """GPUs that have a box, working or not, and those that words count."""
+    boxes = set()
+    for group in root.iter(f"{SVG}g"):
+        title = group.findtext(f"{SVG}title", "")
+        if group.get("data-kind") == "gpu" or title.endswith(": out of service"):
+            boxes.add(group.get("data-id") or title.partition(":")[0])
+    number = rf"(?:[\d,]+ of )?([\d,]+) {word}s?"
+    counted = [
+        rf"^[\d,]+ more (?:identical|different) rows?: {number}$",
+        rf"^and .*: {number}$",
+        rf"more groups? of {number}, alike",
+        rf"^([\d,]+) more {word}s?, .* in all$",
+    ]
+    if any(re.search("alike|identical", text) for text in texts(root)):
+        counted.append(f"^{number}$")  # under "x 3 alike"
+    matches = (next(filter(None, (re.search(form, text) for form in counted)), None) for text in texts(root))
+    return len(boxes) + sum(int(match[1].replace(",", "")) for match in matches if match is not None)
+
+
+GPUS: list[dict[str, Any]] = [{"gpu": "d3.n0.g2"}, {"gpu": "d3.n0.g5"}, {"gpu": "d7.n0.g1"}]
+MORE: list[dict[str, Any]] = [{"node": "d1.n0"}, {"gpu": "d9.n0.g0", "factor": 0.5}]
+RACKS: list[dict[str, Any]] = [{"gpu": "d3.n2.g2"}, {"node": "d5.n17"}, {"link": ["d6.n4.g1", "d6.s5"]}]
+ONE: list[dict[str, Any]] = [{"gpu": "d0.n3.g1"}, {"gpu": "d0.n14.g0"}, {"gpu": "d0.n9.g0", "factor": 0.7}]
+
+
+FABRICS: list[dict[str, Any]] = [
+    {"kind": "leaf-spine", "nodes_per_leaf": 1},
+    {"kind": "rail", "nodes_per_pod": 2},
+    {"kind": "dragonfly", "nodes_per_router": 2, "routers_per_group": 2},
+    {"kind": "fat-tree", "nodes_per_leaf": 1, "leaves_per_pod": 2, "spines": 2},
+]
+
+
+@pytest.mark.parametrize(
+    ("part", "count", "fabric", "broken"),
+    [
+        ("hgx-h100", 16, {}, GPUS),
+        *(("hgx-h100", 16, fabric, [*GPUS, *MORE]) for fabric in FABRICS),
+        ("hgx-h100", 128, {}, [*GPUS, *MORE, {"node": "d120.n0"}]),
+        ("gb200-nvl72", 16, {}, RACKS),
+        ("rubin-576", 1, {}, ONE),
+        ("cm384", 2, {}, ONE),
+        ("tpu-v5e", 2, {}, ONE),
+    ],
+)
+def test_gpus_in_boxes_and_in_words_are_all(
+    part: str, count: int, fabric: dict[str, Any], broken: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    what: dict[str, Any] = {"name": "x", "domains": [{"part": part, "count": count}], "broken": broken}
+    if fabric:
+        what["fabric"] = {**fabric, "nic": "400 Gb/s"}
+    spec = resolve_cluster(what).spec
+    assert gpus_drawn(draw_svg(what, tmp_path), spec.noun) == spec.gpus

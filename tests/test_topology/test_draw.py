@@ -264,7 +264,10 @@ def source(content: dict[str, Any], broken: list[dict[str, Any]], level: str = "
     ("fault", "words"),
     [
         ({"gpu": "d5.n3.g1"}, ["x 14 alike", "d5: 71 of 72 GPUs", ">out<", "Out of service: d5.n3.g1"]),
-        ({"link": ["d5.n3.g1", "d5.s7"], "factor": 0.25}, ["x 14 alike", "d5.n3.g1: d5.s7", "at x 0.25"]),
+        (
+            {"link": ["d5.n3.g1", "d5.s7"], "factor": 0.25},
+            ["x 14 alike", "d5.n3.g1: d5.s7", "862.5 GB/s to 900"],
+        ),
         (
             {"link": ["f.p5.l2", "f.s3"]},
             ["x 14 alike", "f.p5.l2: f.s3", "f.s3: f.p5.l2 broken", "70 x 50 GB/s"],
@@ -276,6 +279,14 @@ def test_one_fault_opens_its_pod(fault: dict[str, Any], words: list[str]) -> Non
     for word in words:
         assert word in text
     assert FAULT in text
+
+
+def test_links_of_unlike_rates_are_counted_apart() -> None:
+    text = source(
+        {"domains": [{"part": "mi300x"}]}, [{"link": ["d0.n0.g1", "d0.n0.g2"], "factor": 0.5}], "gpu"
+    )
+    assert "27 of 64 GB/s each way; 1 of 64 GB/s x 0.5 = 32 GB/s each way" in text
+    assert "d0.n0.g1 - d0.n0.g2: 64 GB/s x 0.5 = 32 GB/s each way" in text
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,629 @@
+"""What is read of a host: `nvidia-smi topo -m`, NCCL's and RCCL's XML, `amd-smi` and `rocm-smi`, and its NICs."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topology import InputError, load_domain
+from topology.build import build_cluster
+from topology.importers import Imported, ImportOptions, import_files
+from topology.importers.found import NodeFound
+from topology.importers.importer import parse
+from topology.importers.source import Source
+from toys import topo_m
+
+
+def node_of(text: str, name: str = "t") -> NodeFound:
+    node = parse(Source(name, text), None)
+    assert isinstance(node, NodeFound)
+    return node
+
+
+def take(folder: Path, text: str, **options: Any) -> Imported:
+    (folder / "node.txt").write_text(text)
+    return import_files([str(folder / "node.txt")], ImportOptions(**options))
+
+
+# nvidia-smi topo -m
+
+
+def gpus(count: int) -> list[str]:
+    return [f"GPU{i}" for i in range(count)]
+
+
+def pairs(count: int, cell: str) -> dict[tuple[int, int], str]:
+    return dict.fromkeys(combinations(range(count), 2), cell)
+
+
+@pytest.mark.parametrize(
+    ("count", "cell", "links_of_gpu", "switched", "says"),
+    [
+        (8, "NV18", 18, True, ""),
+        (2, "NV18", 18, True, "18 NVLinks between two of 2 GPUs read as all that each has, to switches"),
+        (3, "NV12", 12, True, ""),
+        (16, "NV6", 6, True, ""),
+        (8, "NV4", 4, True, ""),
+        (2, "NV12", 12, False, "12 NVLinks between two of 2 GPUs read as direct ones"),
+        (4, "NV6", 18, False, "6 NVLinks between two of 4 GPUs read as direct ones"),
+        (4, "NV4", 12, False, ""),
+        (2, "NV4", 4, False, ""),
+    ],
+)
+def test_links_that_no_mesh_can_have_go_to_switches(
+    count: int, cell: str, links_of_gpu: int, switched: bool, says: str
+) -> None:
+    node = node_of(topo_m(gpus(count), pairs(count, cell)))
+    assert set(node.links_of_gpus.values()) == {links_of_gpu}
+    assert node.hidden == switched
+    assert [says in line for line in node.readings] == [True] * bool(says)
+
+
+def test_links_of_some_pairs_are_direct() -> None:
+    node = node_of(topo_m(gpus(4), pairs(4, "NV1") | {(0, 1): "NV2", (2, 3): "NV2", (0, 3): "SYS"}))
+    assert ("GPU0", "GPU1", 2) in node.links
+    assert all({a, b} != {"GPU0", "GPU3"} for a, b, _ in node.links)
+    node = node_of(topo_m(gpus(4), {(0, 1): "NV18", (2, 3): "NV18"}))
+    assert node.links == (("GPU0", "GPU1", 18), ("GPU2", "GPU3", 18))
+    assert node.readings == ("t: 18 NVLinks between two of 4 GPUs read as direct ones.",)
+
+
+def test_nics_beside_gpus_need_not_be_in_order() -> None:
+    names = [*gpus(2), "NIC0", "NIC1", "NIC2"]
+    cells = {(0, 1): "NV18", (0, 3): "PIX", (1, 2): "PXB"}
+    legend = "\nNIC Legend:\n\n  NIC0: mlx5_0\n  NIC1: mlx5_3\n  NIC2: mlx5_bond_0\n"
+    node = node_of(topo_m(names, cells, legend=legend))
+    assert [(nic.name, nic.near) for nic in node.nics] == [
+        ("mlx5_0", (1,)),
+        ("mlx5_3", (0,)),
+        ("mlx5_bond_0", ()),
+    ]
+    old = node_of("\tGPU0\tmlx5_0\tCPU Affinity\nGPU0\t X \tPIX\t0-7\nmlx5_0\tPIX\t X \t\n")
+    assert [(nic.name, nic.near) for nic in old.nics] == [("mlx5_0", (0,))]
+
+
+def test_cells_and_names_that_run_together() -> None:
+    text = topo_m([*gpus(2), "NIC0", "NIC1"], {(0, 1): "NV18", (0, 2): "SYS", (0, 3): "SYS"})
+    glued = (
+        text.replace("NIC0\tNIC1\tCPU", "NIC0NIC1\tCPU")
+        .replace("SYS\tSYS", "SYSSYS")
+        .replace("NV18\t X", "NV18 X")
+    )
+    assert glued != text
+    assert node_of(glued) == node_of(text)
+
+
+def test_sockets_come_from_the_cells_or_from_affinities() -> None:
+    cells = {(0, 1): "NODE", (2, 3): "PIX"} | {(i, j): "SYS" for i in (0, 1) for j in (2, 3)}
+    assert node_of(topo_m(gpus(4), cells)).sockets == ("0", "0", "1", "1")
+    text = topo_m(gpus(4), pairs(4, "SYS"))
+    rows = text.split("\n")
+    assert node_of(text).sockets == ("0",) * 4
+    for i, row in enumerate(rows):
+        if row.startswith("GPU") and "X" in row:
+            affinity = "0-31\t0" if int(row[3]) % 2 else "32-63\t1"
+            rows[i] = "\t".join([*row.split("\t")[:5], affinity])
+    assert node_of("\n".join(rows)).sockets == ("0", "1", "0", "1")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "escape", "ends", "tabs"),
+    [("", "", "\n", False), ("", "^[", "\n", True), ("$ nvidia-smi topo -m\n", "\x1b", "\r\n", True)],
+)
+def test_a_paste_with_a_prompt_terminal_codes_or_what_is_left_of_them(
+    tmp_path: Path, prompt: str, escape: str, ends: str, tabs: bool
+) -> None:
+    header, rows = topo_m(gpus(8), pairs(8, "NV18"), tabs=tabs).split("\n", 1)
+    path = tmp_path / "topo.txt"
+    path.write_text(f"{prompt}\t{escape}[4m{header.lstrip()}{escape}[0m\n{rows}", newline=ends)
+    imported = import_files([str(path)], ImportOptions(gpu="hgx-h100"))
+    assert imported.files[0].kind == "topo-m"
+    assert imported.spec.domains[0].part == "hgx-h100"
+
+
+# NCCL and RCCL
+
+
+CHIPS = {"0000:1a:00.0": 4, "0000:1b:00.0": 5, "0000:1c:00.0": 5, "0000:1d:00.0": 4}
+
+
+def gpu(number: int, links: dict[str, int] | None = None, *, tag: str = "nvlink") -> str:
+    """One GPU below a PCI switch of its own, with a NIC beside it."""
+    targets = CHIPS if links is None else links
+    inside = "".join(f'<{tag} target="{t}" count="{n}" tclass="0x068000"/>' for t, n in targets.items())
+    return (
+        f'<pci busid="0000:{number:02x}:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">\n'
+        f'<pci busid="0000:{number:02x}:01.0" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="16">\n'
+        f'<gpu dev="{number}" sm="90" rank="{number}" gdr="1">{inside}</gpu>\n</pci>\n'
+        f'<pci busid="0000:{number:02x}:02.0" class="0x020700"><nic>'
+        f'<net name="mlx5_{number}" dev="{number}" speed="400000" port="1"/></nic></pci>\n</pci>\n'
+    )
+
+
+def system(*gpus: str, version: str = "1") -> str:
+    half = len(gpus) // 2 or 1
+    return (
+        f'<system version="{version}">\n<cpu numaid="0">\n{"".join(gpus[:half])}</cpu>\n'
+        f'<cpu numaid="1">\n{"".join(gpus[half:])}</cpu>\n</system>\n'
+    )
+
+
+def test_switch_chips_are_told_apart() -> None:
+    node = node_of(system(*(gpu(i) for i in range(8))))
+    assert node.gpus == tuple(f"GPU{i}" for i in range(8))
+    assert not node.hidden
+    assert len(node.chips) == 4
+    assert sorted(count for name, _, count in node.links if name == "GPU3") == [4, 4, 5, 5]
+    assert node.sockets == ("0",) * 4 + ("1",) * 4
+    assert [(name.words.partition(" or ")[0], name.gpus[:1]) for name in node.gpu_names] == [
+        ("compute capability 90 (h100-sxm", ("h100-sxm",)),
+        ("NVIDIA's nvlink", ()),
+    ]
+    assert [(nic.name, nic.near) for nic in node.nics][:2] == [("mlx5_0", (0,)), ("mlx5_1", (1,))]
+    assert {nic.rate.value for nic in node.nics if nic.rate} == {50e9}
+    assert node.pcie[0] is not None
+    assert node.pcie[0].value == pytest.approx(32e9 * 16 / 8 * 128 / 130)
+    assert not node.anomalies
+    node = node_of(system(*(gpu(i, {} if i == 5 else None) for i in range(8))))
+    assert node.links_of_gpus == {f"GPU{i}": 0 if i == 5 else 18 for i in range(8)}
+
+
+def test_what_is_one_gpu_and_what_is_a_fragment() -> None:
+    die = '<gpu dev="0" sm="107" mlopart="{0}"><nvlink target="fffffff:ff:ff.0" count="36" tclass="0x068000"/></gpu>'
+    package = f'<pci busid="0002:81:00.0" class="0x030200">{die.format(0)}{die.format(1)}</pci>'
+    node = node_of(f'<system version="1"><cpu numaid="0">{package}</cpu></system>')
+    assert (node.gpus, node.links) == (("GPU0",), (("GPU0", "switch", 36),))
+    slices = gpu(0).replace("</gpu>", '</gpu><gpu dev="1" sm="90"/>')
+    node = node_of(f'<system version="1"><cpu numaid="0">{slices}</cpu></system>')
+    assert node.gpus == ("GPU0",)
+    assert "2 ranks on one PCI device (MIG slices" in node.anomalies[0]
+    node = node_of('<pci busid="0002:81:00.0" class="0x030200"><gpu dev="0" sm="100"/></pci>')
+    assert node.gpus == ("GPU0",)
+    assert "a fragment" in node.anomalies[0]
+
+
+def test_rccl_links_gpus_to_each_other() -> None:
+    ids = [f"0000:{i:02x}:01.0" for i in range(4)]
+    rows = [gpu(i, {other: 1 for other in ids if other != ids[i]}, tag="xgmi") for i in range(4)]
+    node = node_of(system(*rows, version="2"))
+    assert (node.link_kind, len(node.links)) == ("xgmi", 6)
+    with pytest.raises(InputError, match="GPU0 lists 2 links to GPU1, but GPU1 lists 1 to GPU0"):
+        node_of(system(gpu(0, {ids[1]: 2}, tag="xgmi"), gpu(1, {ids[0]: 1}, tag="xgmi")))
+
+
+def test_two_ports_of_one_nic_are_two() -> None:
+    text = system(gpu(0), gpu(1)).replace(
+        '<net name="mlx5_0" dev="0" speed="400000" port="1"/>',
+        '<net name="mlx5_0" dev="0" speed="180000" port="1"/><net name="mlx5_9" dev="9" speed="180000" port="2"/>',
+    )
+    node = node_of(text)
+    assert [(nic.name, nic.near) for nic in node.nics] == [
+        ("mlx5_0", (0,)),
+        ("mlx5_9", (0,)),
+        ("mlx5_1", (1,)),
+    ]
+
+
+def test_parts_slower_than_their_like_are_named() -> None:
+    slow_nic = gpu(3).replace('speed="400000"', 'speed="100000"')
+    slow_slot = gpu(5).replace('link_width="16">\n<gpu', 'link_width="4">\n<gpu')
+    node = node_of(system(*(gpu(i) for i in range(3)), slow_nic, gpu(4), slow_slot))
+    assert len(node.anomalies) == 2
+    assert "the port of mlx5_3 runs at 12.5 GB/s each way (100 Gb/s)" in node.anomalies[0]
+    assert "the PCIe link of GPU5 runs at 15.75 GB/s each way" in node.anomalies[1]
+    node = node_of(system(gpu(0), gpu(1)).replace('speed="400000"', 'speed="200000000"'))
+    assert {nic.rate.value for nic in node.nics if nic.rate} == {25e9}
+    assert 'speed="200000000" read as kb/s, 200 Gb/s, since it is too fast in Mb/s.' in node.readings[0]
+
+
+def test_gpus_on_switches_that_nothing_joins_are_reported(tmp_path: Path) -> None:
+    other = {target.replace("0000:1", "0000:f"): count for target, count in CHIPS.items()}
+    text = system(*(gpu(i, CHIPS if i < 8 else other) for i in range(16)))
+    words = r"separate switches that the file does not connect: GPU0, GPU1, .*; GPU8"
+    with pytest.raises(InputError, match=words):
+        take(
+            tmp_path,
+            text,
+            gpu="own",
+            hbm="80 GB",
+            fabrics=("nvlink4",),
+            pcie="64 GB/s",
+            socket_link="40 GB/s",
+        )
+
+
+# amd-smi and rocm-smi
+
+
+NAMES = [f"0000:{number:02x}:00.0" for number in range(8)]
+
+
+def table(title: str, other: str, names: list[str]) -> str:
+    rows = [[name, *("SELF" if name == column else other for column in names)] for name in names]
+    return "\n".join([title, *("  ".join(row) for row in [["", *names], *rows])]) + "\n\n"
+
+
+AMD_SMI = table("WEIGHT TABLE:", "15", NAMES) + table("LINK TYPE TABLE:", "XGMI", NAMES)
+ROCM_SMI = table("=== Hops between two GPUs ===", "1", [f"GPU{i}" for i in range(8)]) + table(
+    "=== Link Type between two GPUs ===", "XGMI", [f"GPU{i}" for i in range(8)]
+)
+
+
+def dump(apart: dict[tuple[int, int], dict[str, object]], names: list[str] = NAMES) -> str:
+    """The JSON of a host whose links are direct and enabled but for those given."""
+
+    def link(a: int, b: int) -> dict[str, object]:
+        usual = {"gpu": b, "weight": 15, "num_hops": 1, "link_status": "ENABLED", "link_type": "XGMI"}
+        return usual | apart.get((min(a, b), max(a, b)), {})
+
+    every = range(len(names))
+    return json.dumps([{"gpu": a, "bdf": names[a], "links": [link(a, b) for b in every]} for a in every])
+
+
+ALIKE = dump({})
+
+
+@pytest.mark.parametrize(
+    "text", [AMD_SMI, ROCM_SMI, ALIKE, f'{{"gpu_data": {ALIKE}}}', f'{{"topology": {ALIKE}}}']
+)
+def test_a_host_is_the_catalogs_system(text: str, tmp_path: Path) -> None:
+    imported = take(tmp_path, text, gpu="mi300x")
+    assert imported.files[0].kind == "amd-smi"
+    assert imported.spec.domains == (load_domain("mi300x"),)
+
+
+PARTITIONS = r"they are partitions \(CPX, DPX or QPX mode\)"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (AMD_SMI[:-100], ""),
+        (AMD_SMI.replace("XGMI", "PCIE", 1), ""),
+        (AMD_SMI.replace("XGMI", "UNKNOWN"), ""),
+        (AMD_SMI.replace(NAMES[0], "0000:ff:00.0", 2), ""),
+        (table("WEIGHT TABLE:", "15", NAMES), ""),
+        (table("Link Type between two GPUs", "XGMI", gpus(16)), PARTITIONS),
+        (
+            dump({}, [f"0000:{bus:02x}:00.{function}" for bus in range(4) for function in range(2)]),
+            PARTITIONS,
+        ),
+        (
+            dump({pair: {"link_status": "DISABLED"} for pair in combinations(range(8), 2)}),
+            "two GPUs is disabled",
+        ),
+    ],
+)
+def test_what_is_cut_or_no_mesh_of_gpus_is_refused(text: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=rf"node\.txt.*{problem}"):
+        take(tmp_path, text, gpu="mi300x", pcie="32 GB/s")
+
+
+def bandwidths(cell: str) -> str:
+    return AMD_SMI + table("NUMA BW TABLE:", cell, NAMES).replace("SELF", "N/A")
+
+
+def test_bandwidths_are_read_or_their_absence_is_said(tmp_path: Path) -> None:
+    own: dict[str, Any] = {"gpu": "own", "hbm": "80 GB"}
+    imported = take(tmp_path, bandwidths("36000-72000"), **own)
+    (domain,) = imported.spec.domains
+    assert (domain.links_per_neighbour, domain.fabric.link_bytes_per_s.value) == (2, 36e9)
+    assert "node.txt: 36 GB/s a link each way, 2 between two GPUs." in imported.assumptions
+    imported = take(tmp_path, bandwidths("50000-50000"), gpu="mi300x")
+    assert imported.spec.domains == (load_domain("mi300x"),)
+    assert any("in the catalog (node.txt: 50 GB/s)" in line for line in imported.assumptions)
+    with pytest.raises(InputError, match="210 GB/s each way of scale-up links, but mi300x has 448 GB/s"):
+        take(tmp_path, bandwidths("30000-30000"), gpu="mi300x")
+    for text in (AMD_SMI, bandwidths("0-0")):
+        imported = take(tmp_path, text, gpu="mi300x")
+        assert imported.assumptions[0].startswith("node.txt: no bandwidths given")
+        with pytest.raises(InputError, match="rate of a scale-up link"):
+            take(tmp_path, text, **own)
+    rates: dict[str, object] = {"bandwidth": "48000-48000"}
+    imported = take(tmp_path, dump(dict.fromkeys(combinations(range(8), 2), rates)), **own)
+    assert imported.spec.domains[0].fabric.link_bytes_per_s.value == 48e9
+
+
+@pytest.mark.parametrize("apart", [{"link_status": "DISABLED"}, {"weight": 30}, {"num_hops": 2}])
+def test_a_pair_without_a_working_link_of_its_own_has_none(apart: dict[str, object], tmp_path: Path) -> None:
+    imported = take(tmp_path, dump({(2, 5): apart}), gpu="mi300x")
+    raw = imported.spec.raw
+    assert raw is not None
+    joined = {frozenset(link.between) for link in raw.links}
+    assert len(joined) == 27
+    assert frozenset({"node0.g2", "node0.g5"}) not in joined
+    text = " ".join((*imported.anomalies, *imported.assumptions))
+    assert ("GPU2 and GPU5 is disabled" if "link_status" in apart else "GPU2-GPU5 (2 hops") in text
+
+
+def test_weights_and_status_of_the_text(tmp_path: Path) -> None:
+    weights = table("WEIGHT TABLE:", "15", NAMES).splitlines()
+    row = weights[2].split()
+    weights[2] = " ".join([*row[:4], "45", *row[5:]])  # GPU0 to GPU3
+    status = table("ACCESS TABLE:", "ENABLED", NAMES).splitlines()
+    status[9] = status[9].replace("ENABLED", "DISABLED", 1)  # GPU7 to GPU0
+    tables = ["\n".join(status), "\n".join(weights), table("LINK TYPE TABLE:", "XGMI", NAMES)]
+    imported = take(tmp_path, "\n\n".join(tables), gpu="mi300x")
+    assert imported.spec.raw is not None
+    assert len(imported.spec.raw.links) == 26
+    assert "node.txt: the link between GPU0 and GPU7 is disabled: left out." in imported.anomalies
+    assert any("GPU0-GPU3 (3 hops, weight 45)" in line for line in imported.assumptions)
+
+
+def test_halves_whose_links_are_disabled_meet_over_pcie(tmp_path: Path) -> None:
+    text = dump({(a, b): {"link_status": "DISABLED"} for a in range(4) for b in range(4, 8)})
+    with pytest.raises(InputError, match=r"way between GPUs whose links are disabled.*pcie"):
+        take(tmp_path, text, gpu="mi300x")
+    imported = take(tmp_path, text, gpu="mi300x", pcie="64 GB/s")
+    assert any("2 groups of GPUs are connected only by PCIe" in line for line in imported.anomalies)
+
+
+def islands(groups: int, size: int, *, hops: bool = True, numa: str = "") -> str:
+    """What rocm-smi says of ``groups`` of ``size`` GPUs joined by xGMI; groups are joined over PCIe, two a socket."""
+    names = [f"GPU{i}" for i in range(groups * size)]
+
+    def cell(a: int, b: int, xgmi: str, near: str, far: str) -> str:
+        island, socket = a // size == b // size, a // size // 2 == b // size // 2
+        return "0" if a == b else xgmi if island else near if socket else far
+
+    def matrix(title: str, *cells: str) -> str:
+        rows = [[name, *(cell(a, b, *cells) for b in range(len(names)))] for a, name in enumerate(names)]
+        return (
+            "\n".join([f"==== {title} between two GPUs ====", *map("   ".join, [["", *names], *rows])])
+            + "\n\n"
+        )
+
+    text = matrix("Weight", "15", "40", "72") + (matrix("Hops", "1", "2", "3") if hops else "")
+    text += matrix("Link Type", "XGMI", "PCIE", "PCIE") + "==== Numa Nodes ====\n"
+    return text + "".join(f"GPU[{i}]\t\t: (Topology) Numa Node: {node}\n" for i, node in enumerate(numa))
+
+
+@pytest.mark.parametrize(
+    ("text", "sockets", "says"),
+    [
+        (
+            islands(4, 2),
+            "00001111",
+            "24 pairs of GPUs joined over PCIe alone; three hops read as between two",
+        ),
+        (islands(4, 1), "0011", "6 pairs of GPUs joined over PCIe alone; three hops"),
+        (islands(4, 1, numa="0301"), "0301", "NUMA nodes read as sockets"),
+        (islands(4, 1, hops=False), "0000", "no NUMA nodes or hops given"),
+        (islands(2, 4, numa="00"), "00000000", "16 pairs of GPUs joined over PCIe alone; three hops"),
+    ],
+)
+def test_gpus_over_pcie(text: str, sockets: str, says: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "gpu": "mi210",
+        "hbm": "64 GB",
+        "fabrics": ("nvlink3",),
+        "socket_link": "40 GB/s",
+    }
+    imported = take(tmp_path, text, **options, pcie="32 GB/s")
+    (node,) = imported.files
+    assert isinstance(node, NodeFound)
+    assert node.sockets == tuple(sockets)
+    assert node.link_kind == ("xgmi" if node.links else "pcie")
+    assert any(says in line for line in imported.assumptions)
+    assert imported.spec.gpus == len(sockets)
+    with pytest.raises(InputError, match="PCIe rate of a GPU"):
+        take(tmp_path, text, **options)
+
+
+def test_pairs_of_an_mi250x_host_are_said_to_be_of_several_links(tmp_path: Path) -> None:
+    near = {0: (1, 2, 6), 1: (3, 7), 2: (3, 4), 3: (5,), 4: (5, 6), 5: (7,), 6: (7,)}
+    far: dict[str, object] = {"weight": 30, "num_hops": 2}
+    text = dump({pair: far for pair in combinations(range(8), 2) if pair[1] not in near[pair[0]]})
+    imported = take(tmp_path, text, gpu="mi250x")
+    assert imported.spec.raw is not None
+    assert len(imported.spec.raw.links) == 12
+    words = "3 direct links, one to each GPU"
+    assert any(words in line and "mi250x has 6" in line for line in imported.anomalies)
+
+
+# Which GPU it is
+
+
+EIGHT = system(*(gpu(i) for i in range(8)))
+DEVICE = 'class="0x030200" vendor="0x10de" device="{}"'
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu", "problem"),
+    [
+        ("GPU 0: NVIDIA H200 (UUID: GPU-1)\n" + topo_m(gpus(8), {}), "h100-sxm", "NVIDIA H200, not h100-sxm"),
+        (topo_m(gpus(8), {}), "mi300x", "the file says NVIDIA's nvidia-smi, not mi300x"),
+        (EIGHT.replace('sm="90"', 'sm="80"'), "h100-sxm", r"compute capability 80 \(.*\), not h100-sxm"),
+        (EIGHT.replace('sm="90"', 'sm="86"'), "h100-sxm", r"capability 86 \(no GPU of the catalog\)"),
+        (EIGHT.replace("sm=", 'gcn="gfx950" sm='), "mi300x", r"gfx950 \(mi350x or mi355x\), not mi300x"),
+        (EIGHT.replace('class="0x030200"', DEVICE.format("0x2335")), "h100-sxm", r"2335 \(h200-sxm\), not"),
+        (EIGHT.replace('class="0x030200"', DEVICE.format("0x2331")), "h100-sxm", r"\(H100 PCIe\), not"),
+        (EIGHT.replace('class="0x030200"', DEVICE.format("0xffff")), "h100-sxm", ""),
+        (AMD_SMI + "GPU: 0\n    ASIC:\n        MARKET_NAME: AMD Instinct MI300X\n", "mi355x", "not mi355x"),
+        (AMD_SMI, "h100-sxm", "not h100-sxm"),
+    ],
+)
+def test_another_gpu_than_the_file_names_is_refused(
+    tmp_path: Path, text: str, gpu: str, problem: str
+) -> None:
+    with pytest.raises(InputError, match=problem) if problem else nullcontext():
+        assert take(tmp_path, text, gpu=gpu, pcie="64 GB/s").spec.gpus == 8
+
+
+def test_a_pci_device_of_one_product_needs_no_option(tmp_path: Path) -> None:
+    imported = take(tmp_path, EIGHT.replace('class="0x030200"', DEVICE.format("0x2330")))
+    assert imported.spec.domains[0].gpu.name == "h100-sxm"
+    assert "GPU type: h100-sxm (PCI device 10de:2330 (h100-sxm))." in imported.assumptions
+    with pytest.raises(InputError, match="the GPU type"):
+        take(tmp_path, EIGHT)
+
+
+# NICs: as many, and as fast, as the dump has near its GPUs, whoever shares them
+
+
+TREE = "SwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-4]\nSwitchName=core Switches=leaf[1-2]\n"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """PCIe switch ``switch`` of a socket (None: its root complex), GPUs and NICs there, ports of a NIC."""
+
+    socket: int
+    switch: int | None
+    gpus: int
+    nics: int
+    ports: int = 1
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host as a list of slots; ``nvlink``: NVLink joins its GPUs."""
+
+    slots: tuple[Slot, ...]
+    nvlink: bool
+    gbit: int
+
+    def gpus(self) -> list[Slot]:
+        return [slot for slot in self.slots for _ in range(slot.gpus)]
+
+    def ports(self) -> list[Slot]:
+        return [slot for slot in self.slots for _ in range(slot.nics * slot.ports)]
+
+    def near(self) -> int:
+        """NIC ports that are near a GPU, counted one by one."""
+
+        def far(a: Slot, b: Slot) -> int:
+            if a.switch is not None and (a.socket, a.switch) == (b.socket, b.switch):
+                return 0
+            return 1 if a.socket == b.socket else 2
+
+        def used(port: Slot) -> bool:
+            best = [all(far(gpu, port) <= far(gpu, other) for other in self.ports()) for gpu in self.gpus()]
+            return any(best) or any(far(gpu, port) == 0 for gpu in self.gpus())
+
+        return sum(used(port) for port in self.ports())
+
+    def xml(self) -> str:
+        """The host as NCCL writes it."""
+        dev = net = bus = 0
+        sockets: dict[int, str] = {}
+        for slot in self.slots:
+            inner = ""
+            for _ in range(slot.gpus):
+                bus += 1
+                link = '<nvlink target="0000:ff:00.0" count="18" tclass="0x068000"/>' if self.nvlink else ""
+                inner += (
+                    f'<pci busid="0000:{bus:02x}:00.0" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="16">'
+                    f'<gpu dev="{dev}" sm="90">{link}</gpu></pci>'
+                )
+                dev += 1
+            for _ in range(slot.nics):
+                bus += 1
+                ports = ""
+                for port in range(slot.ports):
+                    ports += f'<net name="mlx5_{net}" dev="{net}" speed="{self.gbit * 1000}" port="{port}"/>'
+                    net += 1
+                inner += f'<pci busid="0000:{bus:02x}:00.0" class="0x020700"><nic>{ports}</nic></pci>'
+            if slot.switch is not None:
+                bus += 1
+                inner = (
+                    f'<pci busid="0000:{bus:02x}:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" '
+                    f'link_width="16">{inner}</pci>'
+                )
+            sockets[slot.socket] = sockets.get(slot.socket, "") + inner
+        return (
+            '<system version="1">'
+            + "".join(f'<cpu numaid="{n}">{text}</cpu>' for n, text in sockets.items())
+            + "</system>"
+        )
+
+    def topo_m(self) -> str:
+        """The host as `nvidia-smi topo -m` prints it."""
+        places = [(f"GPU{i}", slot) for i, slot in enumerate(self.gpus())]
+        places += [(f"NIC{i}", slot) for i, slot in enumerate(self.ports())]
+
+        def cell(a: tuple[str, Slot], b: tuple[str, Slot]) -> str:
+            if a[0] == b[0]:
+                return " X "
+            if self.nvlink and a[0][:3] == b[0][:3] == "GPU":
+                return "NV18"
+            if a[1].switch is not None and (a[1].socket, a[1].switch) == (b[1].socket, b[1].switch):
+                return "PIX"
+            return "NODE" if a[1].socket == b[1].socket else "SYS"
+
+        lines = ["\t" + "\t".join([name for name, _ in places])]
+        lines += ["\t".join([a[0], *(cell(a, b) for b in places)]) for a in places]
+        return "\n".join(lines) + "\n"
+
+
+@st.composite
+def hosts(draw: Any) -> Host:
+    """Hosts of 2 to 16 GPUs and 1 to 16 NICs on one or two sockets, with and without PCIe switches."""
+    slots = []
+    for socket in range(draw(st.integers(1, 2))):
+        counts = st.tuples(st.integers(0, 4), st.integers(0, 3), st.sampled_from([1, 1, 2]))
+        switches = draw(st.sampled_from([(None,), (0,), (0, 1), (0, None), (0, 1, 2, 3)]))
+        slots += [Slot(socket, switch, *draw(counts)) for switch in switches]
+    host = Host(tuple(slots), draw(st.booleans()), draw(st.sampled_from([100, 200, 400])))
+    if not 2 <= len(host.gpus()) <= 16 or not 1 <= len(host.ports()) <= 16:
+        host = Host((Slot(0, 0, 2, 1), Slot(1, 0, 2, 1)), host.nvlink, host.gbit)
+    return host
+
+
+def four_of(folder: Path, text: str, gbit: int) -> Imported:
+    """The host four times on two leaves."""
+    (folder / "tree.conf").write_text(TREE)
+    (folder / "node.txt").write_text(text)
+    options = ImportOptions(
+        gpu="h100-sxm", nic=f"{gbit} Gb/s", oversubscription=1.0, pcie="1000 GB/s", socket_link="4000 GB/s"
+    )
+    return import_files([str(folder / "tree.conf"), str(folder / "node.txt")], options)
+
+
+@settings(max_examples=12, deadline=None)
+@given(host=hosts())
+def test_nics_are_conserved(tmp_path_factory: pytest.TempPathFactory, host: Host) -> None:
+    folder = tmp_path_factory.mktemp("host")
+    for text in (host.xml(), host.topo_m()):
+        imported = four_of(folder, text, host.gbit)
+        graph = build_cluster(imported.spec).graph
+        kinds = {node: data["kind"] for node, data in graph.nodes(data=True)}
+        leaves = [node for node, kind in kinds.items() if kind == "leaf"]
+        edges = [
+            (end, leaf) for leaf in leaves for end in graph[leaf] if graph.nodes[end]["node"] is not None
+        ]
+        rate = sum(graph.edges[edge]["bytes_per_s"] for edge in edges)
+        assert rate == pytest.approx(4 * host.near() * host.gbit * 1e9 / 8), imported.assumptions
+        # every NIC node has one cable, and as much below it as above it
+        for nic in (node for node, kind in kinds.items() if kind == "nic"):
+            below = [other for other in graph[nic] if other not in leaves]
+            assert len(graph[nic]) == 2
+            assert graph.edges[nic, below[0]]["bytes_per_s"] == host.gbit * 1e9 / 8
+
+
+def test_one_nic_for_two_gpus_behind_a_switch_is_shared(tmp_path: Path) -> None:
+    host = Host(tuple(Slot(i // 2, i % 2, 2, 1) for i in range(4)), nvlink=True, gbit=400)
+    imported = four_of(tmp_path, host.xml(), 400)
+    graph = build_cluster(imported.spec).graph
+    assert sorted(graph["n1.pcie1"]) == ["n1.g2", "n1.g3", "n1.mlx5_1"]
+    assert graph.edges["n1.pcie1", "n1.mlx5_1"]["bytes_per_s"] == 50e9
+    assert graph.edges["n1.g2", "n1.pcie1"]["bytes_per_s"] == pytest.approx(63e9, rel=1e-3)
+
+
+def test_a_slot_slower_than_its_card_limits_it(tmp_path: Path) -> None:
+    host = Host((Slot(0, 0, 1, 1, ports=2), Slot(0, 1, 1, 1, ports=2)), nvlink=True, gbit=400)
+    slow = '<pci busid="0000:02:00.0" class="0x020700" link_speed="16.0 GT/s PCIe" link_width="16">'
+    text = host.xml().replace('<pci busid="0000:02:00.0" class="0x020700">', slow)
+    graph = build_cluster(four_of(tmp_path, text, 400).spec).graph
+    slot = next(node for node in graph if node.startswith("n1.slot"))
+    assert min(graph.edges[slot, other]["bytes_per_s"] for other in graph[slot]) == pytest.approx(
+        31.5e9, rel=1e-3
+    )

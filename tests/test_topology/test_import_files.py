@@ -29,12 +29,13 @@ def host(count: int, cell: str, nics: int = 0) -> str:
     return topo_m(names, cells | {(i, count + i): "PIX" for i in range(nics)})
 
 
+EIGHT, FOUR = host(8, "NV18"), host(4, "NV18")
+FULL: dict[str, Any] = {"gpu": "h100-sxm", "nic": "400 Gb/s", "oversubscription": 1.0}
+
+
 @pytest.fixture
 def take(tmp_path: Path) -> Any:
-    """Write files, import them, and read the cluster file back: it must be the same graph.
-
-    ``HOSTS=NAME`` is a dump of those hosts.
-    """
+    """Write files (``HOSTS=NAME``: a dump of those hosts), import them, and read the same graph back."""
 
     def call(files: dict[str, str], **options: Any) -> Imported:
         paths = []
@@ -75,57 +76,42 @@ def rates(imported: Imported) -> Counter[tuple[str, str, float]]:
 # One host
 
 
-def test_a_switched_host_is_one_domain(take: Any) -> None:
-    imported = take({"t.txt": host(8, "NV18")}, gpu="h100-sxm")
+def test_a_host_is_one_domain_of_switches_or_a_mesh(take: Any) -> None:
+    imported = take({"t.txt": EIGHT}, gpu="h100-sxm")
     (domain,) = imported.spec.domains
     assert imported.spec.raw is None
-    assert domain.links_per_switch == (5, 5, 4, 4)
-    assert domain.scale_up_bytes_per_s == 450e9
+    assert (domain.links_per_switch, domain.scale_up_bytes_per_s) == ((5, 5, 4, 4), 450e9)
     assert any("nvlink4" in line for line in imported.assumptions)
-
-
-def test_direct_links_are_a_mesh(take: Any) -> None:
-    imported = take({"t.txt": host(4, "NV4")}, gpu="own", hbm="80 GB", fabrics=("nvlink4",))
-    assert imported.spec.domains[0].structure == "mesh"
+    own = {"gpu": "own", "hbm": "80 GB", "fabrics": ("nvlink4",)}
+    imported = take({"t.txt": host(4, "NV4")}, **own)
+    assert (imported.spec.domains[0].structure, imported.spec.domains[0].gpu.hbm_bytes) == ("mesh", 80e9)
     assert rates(imported) == {("gpu", "gpu", 100.0): 6}
-
-
-def test_a_gpu_of_ones_own_needs_memory_and_link(take: Any) -> None:
-    with pytest.raises(InputError, match="`hbm`"):
-        take({"t.txt": host(2, "NV4")}, gpu="v100")
-    with pytest.raises(InputError, match="`fabric`"):
-        take({"t.txt": host(2, "NV4")}, gpu="v100", hbm="80 GB")
-    imported = take({"t.txt": host(2, "NV4")}, gpu="v100", hbm="80 GB", fabrics=("nvlink4",))
-    assert imported.spec.domains[0].gpu.hbm_bytes == 80e9
+    imported = take({"t.txt": EIGHT}, **own)
+    assert rates(imported) == {("gpu", "switch", 450.0): 8}
+    assert any("do not distinguish the switch chips" in line for line in imported.assumptions)
+    files = {"t.conf": TREE, "node.txt": host(4, "NV6", nics=4)}
+    imported = take(files, **FULL)
+    shapes = [(domain.structure, domain.scale_up_bytes_per_s) for domain in imported.spec.domains]
+    assert shapes == [("mesh", 450e9)] * 6
 
 
 def test_pcie_hosts_ask_for_pcie_and_sockets(take: Any) -> None:
-    text = (
-        host(4, "SYS")
-        .replace("GPU0\t X \tSYS", "GPU0\t X \tNODE")
-        .replace("GPU1\tSYS\t X ", "GPU1\tNODE\t X ")
+    text = topo_m(
+        [f"GPU{i}" for i in range(4)], dict.fromkeys(combinations(range(4), 2), "SYS") | {(0, 1): "NODE"}
     )
-    with pytest.raises(
-        InputError,
-        match=r"PCIe rate of a GPU and the rate between its sockets: give `pcie` RATE .* `socket_link`",
-    ):
+    words = r"PCIe rate of a GPU and the rate between its sockets: give `pcie` RATE .* `socket_link`"
+    with pytest.raises(InputError, match=words):
         take({"t.txt": text}, gpu="h100-sxm")
-    imported = take({"t.txt": text}, gpu="h100-sxm", pcie="64 GB/s", socket_link="40 GB/s")
-    found = rates(imported)
-    assert found["gpu", "host", 64.0] == 4
-    assert found["host", "host", 40.0] == 3
+    edges = rates(take({"t.txt": text}, gpu="h100-sxm", pcie="64 GB/s", socket_link="40 GB/s"))
+    assert (edges["gpu", "host", 64.0], edges["host", "host", 40.0]) == (4, 3)
 
 
 def test_a_gpu_without_nvlink_keeps_its_place_and_is_broken(take: Any) -> None:
-    cells = host(8, "NV18").split("\n")
-    cells = [line if i != 4 else line.replace("NV18", "NODE") for i, line in enumerate(cells)]
-    for i in (*range(1, 4), *range(5, 9)):
-        parts = cells[i].split("\t")
-        parts[4] = "NODE"
-        cells[i] = "\t".join(parts)
+    cells = {pair: "NODE" if 3 in pair else "NV18" for pair in combinations(range(8), 2)}
+    text = topo_m([f"GPU{i}" for i in range(8)], cells)
     with pytest.raises(InputError, match="PCIe rate of a GPU: give `pcie`"):
-        take({"t.txt": "\n".join(cells)}, gpu="h100-sxm")
-    imported = take({"t.txt": "\n".join(cells)}, gpu="h100-sxm", pcie="64 GB/s")
+        take({"t.txt": text}, gpu="h100-sxm")
+    imported = take({"t.txt": text}, gpu="h100-sxm", pcie="64 GB/s")
     graph = build_cluster(imported.spec).graph
     assert imported.spec.gpus == 8
     assert [fault.gpu for fault in imported.spec.faults] == ["node0.g3"]
@@ -182,9 +168,9 @@ def test_hosts_without_gpus_are_left_out_by_name(take: Any) -> None:
 
 
 def tree(leaves: int, hosts: int, pods: int = 0) -> str:
-    each = leaves // (pods or 1)
+    share = leaves // (pods or 1)
     rows = [f"SwitchName=core Switches={f's[0-{pods - 1}]' if pods else f'l[0-{leaves - 1}]'}"]
-    rows += [f"SwitchName=s{p} Switches=l[{p * each}-{p * each + each - 1}]" for p in range(pods)]
+    rows += [f"SwitchName=s{p} Switches=l[{p * share}-{p * share + share - 1}]" for p in range(pods)]
     return "\n".join(
         [*rows, *(f"SwitchName=l{i} Nodes=n[{hosts * i + 1}-{hosts * i + hosts}]" for i in range(leaves))]
     )
@@ -209,19 +195,11 @@ def test_regular_files_give_a_few_lines(take: Any, text: str, gpu: str, body: st
     assert len(written.splitlines()) <= 4
 
 
-def test_what_is_too_large_to_be_listed_is_refused(take: Any) -> None:
-    uneven = tree(40, 16).replace("Nodes=n[1-16]", "Nodes=n[1-3]").replace("n[33-48]", "n[33-35]")
-    with pytest.raises(InputError, match="listed one by one"):
-        take({"t.conf": uneven}, gpu="hgx-h100")
-
-
-LEAVES = "SwitchName=leaf1 Nodes=n[1-3]\nSwitchName=leaf2 Nodes=n[4-6]\n"
-
-
 def test_leaves_that_nothing_joins_are_asked_for(take: Any) -> None:
+    text = TREE.partition("\n")[2]
     with pytest.raises(InputError, match=r"2 separate switches are connected: give .* `join_leaves` RATE"):
-        take({"t.conf": LEAVES}, gpu="hgx-h100")
-    imported = take({"t.conf": LEAVES}, gpu="hgx-h100", join_leaves="4.8 Tb/s")
+        take({"t.conf": text}, gpu="hgx-h100")
+    imported = take({"t.conf": text}, gpu="hgx-h100", join_leaves="4.8 Tb/s")
     out = imported.spec.scale_out
     assert out is not None
     assert (out.kind, out.spines, out.oversubscription) == ("leaf-spine", 1, 2.0)
@@ -255,29 +233,37 @@ def test_nested_domains_are_read_at_the_level_that_the_system_has(take: Any) -> 
 # Several files
 
 
-def test_a_host_whose_gpus_share_all_links_of_the_chip_is_a_mesh_on_a_tree_too(take: Any) -> None:
-    files = {"t.conf": TREE, "node.txt": host(4, "NV6", nics=4)}
-    imported = take(files, gpu="h100-sxm", nic="400 Gb/s", oversubscription=1.0)
-    assert [(domain.structure, domain.scale_up_bytes_per_s) for domain in imported.spec.domains] == [
-        ("mesh", 450e9)
-    ] * 6
-
-
-def test_a_node_of_its_own_is_matched_by_its_file_name(take: Any) -> None:
-    files = {"t.conf": TREE, "all.txt": host(8, "NV18"), "n5.txt": host(4, "NV18")}
-    imported = take(files, gpu="h100-sxm", nic="400 Gb/s", oversubscription=1.0)
+def test_dumps_are_of_hosts_by_their_file_names_or_as_given(take: Any) -> None:
+    imported = take({"t.conf": TREE, "all.txt": EIGHT, "n5.txt": FOUR}, **FULL)
     assert Counter(domain.gpus for domain in imported.spec.domains) == {8: 5, 4: 1}
     assert "n5.txt: n5 has 4 GPUs, but most hosts have 8" in imported.anomalies[0]
-
-
-def test_a_node_of_certain_hosts_is_given_with_them(take: Any) -> None:
-    files = {"t.conf": TREE, "n[1-3]=a.txt": host(8, "NV18"), "n[4-6]=b.txt": host(4, "NV18")}
-    imported = take(files, gpu="h100-sxm", nic="400 Gb/s", oversubscription=1.0)
+    imported = take({"t.conf": TREE, "n[1-3]=a.txt": EIGHT, "n[4-6]=b.txt": FOUR}, **FULL)
     assert [domain.gpus for domain in imported.spec.domains] == [8, 8, 8, 4, 4, 4]
+    dumps = {f"N{number}.site.org.txt": EIGHT for number in range(1, 7)}
+    imported = take({"t.conf": TREE} | dumps, **FULL)
+    assert imported.spec.gpus == 48
+    assert "N1.site.org.txt: no host has this name; interpreted as n1." in imported.anomalies
 
 
-EIGHT, FOUR = host(8, "NV18"), host(4, "NV18")
-FULL: dict[str, Any] = {"gpu": "h100-sxm", "nic": "400 Gb/s", "oversubscription": 1.0}
+def test_what_files_and_options_say_twice_or_in_vain_is_said(take: Any, ib_rails: Any) -> None:
+    options = {"gpu": "h100-sxm", "hbm": "94 GB", "pcie": "64 GB/s", "oversubscription": 2.0}
+    imported = take({"t.txt": EIGHT}, **options)
+    unused = [line.partition(" ")[0] for line in imported.anomalies if ": not needed: " in line]
+    assert unused == ["`pcie`", "`oversubscription`", "`hbm`"]
+    imported = take({"t.conf": TREE, "b.conf": BLOCK}, gpu="hgx-h100")
+    assert len(imported.spec.domains) == 6
+    words = "Blocks of b.conf contain several hosts, but each host is a domain of its own."
+    assert words in imported.assumptions
+    imported = take({"ib.out": ib_rails(rails=8).text()}, gpu="hgx-h100", nic="100 Gb/s")
+    assert rates(imported)["gpu", "leaf", 50.0] == 48
+    assert "`nic` 100 Gb/s: ib.out says 400 Gb/s, which is used." in imported.anomalies
+    imported = take({"l.csv": "a,b,rate\nn1.g0,leaf,400 GB/s\nn2.g0,leaf,400 GB/s\n"}, gpu="h100-sxm")
+    assert imported.rates_unusual
+    assert any("Kept as in the file." in line for line in imported.anomalies)
+
+
+CSV = "a,b,rate\nn1.g0,n1.g1,25 GB/s\n"
+UNEVEN = tree(40, 16).replace("Nodes=n[1-16]", "Nodes=n[1-3]").replace("n[33-48]", "n[33-35]")
 
 
 @pytest.mark.parametrize(
@@ -293,11 +279,7 @@ FULL: dict[str, Any] = {"gpu": "h100-sxm", "nic": "400 Gb/s", "oversubscription"
         ({"t.conf": TREE}, {"gpu": "hgx-h100", "nic": "400"}, "has no unit"),
         ({"t.conf": TREE}, {"gpu": "hgx-h100", "kind": "nccl-xml"}, "t.conf: "),
         ({"t.conf": TREE}, {"gpu": "hgx-h100", "kind": "slrum"}, "`kind` slrum: not one of"),
-        (
-            {"b.conf": "BlockName=b1 Nodes=n[1-19]\n"},
-            {"gpu": "gb200-nvl72"},
-            r"b\.conf: line 1: b1 has 19 hosts with 76 GPUs, but a domain of gb200-nvl72 has 72",
-        ),
+        ({"b.conf": "BlockName=b1 Nodes=n[1-19]\n"}, {"gpu": "gb200-nvl72"}, "b1 has 19 hosts with 76 GPUs"),
         ({"t.conf": TREE, "u.conf": TREE}, FULL, "both describe switches"),
         ({"t.conf": TREE, "b.conf": BLOCK.replace("n[4-6]", "n[4-7]")}, FULL, r"n7 is not in t\.conf"),
         ({"t.conf": TREE, "b.conf": BLOCK.replace("n[4-6]", "n[4-5]")}, FULL, r"n6 is not in b\.conf"),
@@ -307,6 +289,38 @@ FULL: dict[str, Any] = {"gpu": "h100-sxm", "nic": "400 Gb/s", "oversubscription"
         ({"t.conf": TREE, "n1.txt": EIGHT}, FULL, "host n2 has no dump"),
         ({"a.txt": EIGHT, "b.txt": EIGHT}, FULL, "two nodes, but no file shows how"),
         ({"n1=t.conf": TREE, "a.txt": EIGHT}, FULL, "does not describe single hosts"),
+        ({"t.txt": host(2, "NV4")}, {"gpu": "v100"}, "`hbm`"),
+        ({"t.txt": host(2, "NV4")}, {"gpu": "v100", "hbm": "80 GB"}, "`fabric`"),
+        ({"t.txt": EIGHT}, {"gpu": "h100-sxm", "pcie": "fast"}, "`pcie`.*fast"),
+        ({"t.txt": EIGHT}, FULL | {"gpus_per_node": 4}, "node0 has 8 GPUs, but `gpus_per_node` says 4"),
+        (
+            {"t.conf": TREE},
+            FULL | {"gpu": "own", "hbm": "48 GB", "gpus_per_node": 4},
+            "the GPUs of a node are connected",
+        ),
+        ({"l.csv": CSV, "t.conf": TREE}, FULL, r"describes a whole cluster, so t\.conf cannot be added"),
+        (
+            {"l.csv": CSV + "n2.g0,n2.g1,25 GB/s\n"},
+            {"gpu": "own", "hbm": "80 GB"},
+            "not all connected: 2 islands",
+        ),
+        ({"t.conf": TREE, "n1.txt": EIGHT, "n1=a.txt": EIGHT}, FULL, "both describe host n1"),
+        ({"t.conf": TREE}, FULL | {"oversubscription": 0.0}, "`oversubscription` 0: must be above 0"),
+        ({"t.conf": TREE}, FULL | {"domains": "rack"}, r"`domains` rack: leaf or node\."),
+        ({"t.conf": TREE}, FULL | {"nic": "fast"}, "`nic`"),
+        ({"t.conf": UNEVEN}, {"gpu": "hgx-h100"}, "listed one by one"),
+        (
+            {"b.conf": BLOCK, "n[1-5]=a.txt": EIGHT, "n6=b.txt": FOUR},
+            {"gpu": "hgx-h100"},
+            "names no switches, and its",
+        ),
+        ({"t.conf": "SwitchName=s Nodes=n[1-20000]\n"}, {"gpu": "hgx-h100"}, "160,000 GPUs; at most 131,072"),
+        ({"t.conf": TREE}, FULL | {"oversubscription": 1e-9}, r"are connected by \S+ links; the maximum is"),
+        (
+            {"t.conf": TREE.replace("leaf1", "n1.g0").replace("leaf[1-2]", "n1.g0,leaf2")},
+            FULL,
+            r"two parts are named n1\.g0",
+        ),
     ],
 )
 def test_what_is_missing_or_cannot_be_is_refused(
@@ -410,9 +424,7 @@ def test_a_fabric_with_fewer_nics_than_gpus_beside_one_with_enough_is_assumed_to
 
 def test_fabrics_of_other_hosts_are_asked_about_and_left_out_by_their_hosts(take: Any, ib_rails: Any) -> None:
     text = with_storage(ib_rails(rails=8), nics=0)
-    with pytest.raises(
-        InputError, match=r"separate switches are connected: .* `hosts` LIST if the hosts of some"
-    ):
+    with pytest.raises(InputError, match=r"separate switches are connected: .* `hosts` LIST if the hosts"):
         take({"ib.out": text}, gpu="hgx-h100")
     imported = take({"ib.out": text}, gpu="hgx-h100", hosts="node-[00-02,10-12]")
     assert imported.spec.scale_out is not None
@@ -483,11 +495,10 @@ OWN: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("links", [12, 18])
-def test_pairs_of_pcie_gpus_are_kept_and_joined_over_pcie(take: Any, links: int) -> None:
-    imported = take({"t.txt": pairs(f"NV{links}")}, **OWN)
+def test_pairs_of_pcie_gpus_are_kept_and_joined_over_pcie(take: Any) -> None:
+    imported = take({"t.txt": pairs("NV12")}, **OWN)
     assert rates(imported) == {
-        ("gpu", "gpu", links * 25.0): 4,
+        ("gpu", "gpu", 300.0): 4,
         ("gpu", "host", 64.0): 8,
         ("host", "host", 100.0): 1,
     }
@@ -495,93 +506,34 @@ def test_pairs_of_pcie_gpus_are_kept_and_joined_over_pcie(take: Any, links: int)
     assert "t.txt: 4 groups of GPUs are connected only by PCIe: GPU0, GPU1; " in imported.anomalies[0]
 
 
-def test_pairs_of_the_catalog_have_the_links_of_a_pair(take: Any) -> None:
-    imported = take({"t.txt": pairs("NV12")}, gpu="h100-nvl", pcie="64 GB/s", socket_link="100 GB/s")
+def test_pairs_have_the_links_of_the_catalog_or_are_refused(take: Any) -> None:
+    pcie: dict[str, Any] = {"pcie": "31.5 GB/s", "socket_link": "40 GB/s"}
+    imported = take({"t.txt": pairs("NV12")}, gpu="h100-nvl", **pcie)
     assert rates(imported)["gpu", "gpu", 300.0] == 4
-    with pytest.raises(InputError, match="have 18 scale-up links, but h100-nvl has 12"):
-        take({"t.txt": pairs("NV18")}, gpu="h100-nvl", pcie="64 GB/s", socket_link="100 GB/s")
-
-
-def test_bridges_between_cards_that_the_catalog_joins_by_pcie(take: Any) -> None:
-    options: dict[str, Any] = {"gpu": "a100-pcie", "pcie": "31.5 GB/s", "socket_link": "40 GB/s"}
-    with pytest.raises(InputError, match="rate of a scale-up link: give `fabric` NAME"):
-        take({"t.txt": pairs("NV12")}, **options)
-    imported = take({"t.txt": pairs("NV12")}, **options, fabrics=("nvlink3",))
+    imported = take({"t.txt": pairs("NV12")}, gpu="a100-pcie", fabrics=("nvlink3",), **pcie)
     assert rates(imported)["gpu", "gpu", 300.0] == 4
     assert len(imported.anomalies) == 1, "the groups, and nothing of the rates"
-
-
-def test_pairs_on_a_tree_keep_their_nics(take: Any) -> None:
-    files = {"t.txt": pairs("NV12", nics=2), "t.conf": TREE}
-    imported = take(files, **OWN, nic="400 Gb/s", oversubscription=1.0)
-    found = rates(imported)
-    assert (found["gpu", "gpu", 300.0], found["gpu", "pcie", 64.0], found["leaf", "nic", 50.0]) == (
+    for cell, gpu, words in (
+        ("NV18", "h100-nvl", "have 18 scale-up links, but h100-nvl has 12"),
+        ("NV12", "h100-sxm", "have 12 scale-up links, but h100-sxm has 18 .* custom name with `hbm`"),
+        ("NV12", "a100-pcie", "rate of a scale-up link: give `fabric` NAME"),
+    ):
+        with pytest.raises(InputError, match=words):
+            take({"t.txt": pairs(cell)}, gpu=gpu, **pcie)
+    edges = rates(
+        take({"t.txt": pairs("NV12", nics=2), "t.conf": TREE}, **OWN, nic="400 Gb/s", oversubscription=1.0)
+    )
+    assert (edges["gpu", "gpu", 300.0], edges["gpu", "pcie", 64.0], edges["leaf", "nic", 50.0]) == (
         24,
         48,
         12,
     )
 
 
-def test_pairs_contradict_a_gpu_of_the_catalog_with_other_links(take: Any) -> None:
-    with pytest.raises(
-        InputError, match=r"have 12 scale-up links, but h100-sxm has 18 .* custom name with `hbm`"
-    ):
-        take({"t.txt": pairs("NV12")}, **OWN | {"gpu": "h100-sxm"})
-
-
-def test_switch_chips_that_no_file_tells_apart_are_said(take: Any) -> None:
-    own = {"gpu": "own", "hbm": "80 GB", "fabrics": ("nvlink4",)}
-    imported = take({"t.txt": host(8, "NV18")}, **own)
-    assert rates(imported) == {("gpu", "switch", 450.0): 8}
-    assert any("do not distinguish the switch chips" in line for line in imported.assumptions)
-
-
-def test_options_that_nothing_needs_are_said(take: Any) -> None:
-    options = {"gpu": "h100-sxm", "hbm": "94 GB", "pcie": "64 GB/s", "oversubscription": 2.0}
-    imported = take({"t.txt": host(8, "NV18")}, **options)
-    unused = [line.partition(" ")[0] for line in imported.anomalies if ": not needed: " in line]
-    assert unused == ["`pcie`", "`oversubscription`", "`hbm`"]
-    with pytest.raises(InputError, match=r"`pcie`.*fast"):
-        take({"t.txt": host(8, "NV18")}, gpu="h100-sxm", pcie="fast")
-
-
-# What else is refused, and said
-
-
 def with_legend(text: str, *names: str) -> str:
     """The dump with the names of its NICs."""
     legend = "".join(f"  NIC{number}: {name}\n" for number, name in enumerate(names))
     return f"{text}\nNIC Legend:\n\n{legend}"
-
-
-CSV = "a,b,rate\nn1.g0,n1.g1,25 GB/s\n"
-
-
-@pytest.mark.parametrize(
-    ("files", "options", "problem"),
-    [
-        ({"t.txt": EIGHT}, FULL | {"gpus_per_node": 4}, "node0 has 8 GPUs, but `gpus_per_node` says 4"),
-        (
-            {"t.conf": TREE},
-            FULL | {"gpu": "own", "hbm": "48 GB", "gpus_per_node": 4},
-            r"the GPUs of a node are connected and the rate of a scale-up link: give a node's `nvidia-smi topo -m`",
-        ),
-        (
-            {"l.csv": CSV, "t.conf": TREE},
-            FULL,
-            r"l\.csv: describes a whole cluster, so t\.conf cannot be added",
-        ),
-        ({"t.conf": TREE, "n1.txt": EIGHT, "n1=a.txt": EIGHT}, FULL, "both describe host n1"),
-        ({"t.conf": TREE}, FULL | {"oversubscription": 0.0}, "`oversubscription` 0: must be above 0"),
-        ({"t.conf": TREE}, FULL | {"domains": "rack"}, r"`domains` rack: leaf or node\."),
-        ({"t.conf": TREE}, {**FULL, "nic": "fast"}, "`nic`"),
-    ],
-)
-def test_what_contradicts_options_or_files_is_refused(
-    take: Any, files: dict[str, str], options: dict[str, Any], problem: str
-) -> None:
-    with pytest.raises(InputError, match=problem):
-        take(files, **options)
 
 
 def test_nics_of_a_dump_and_of_the_fabric_are_compared(take: Any, ib_rails: Any) -> None:
@@ -606,51 +558,81 @@ def test_nics_of_a_dump_and_of_the_fabric_are_compared(take: Any, ib_rails: Any)
     assert any("node-00: x next to a GPU, but ib.out shows no cable." in line for line in imported.anomalies)
 
 
-def test_a_dump_is_matched_by_the_name_of_its_host_without_a_domain(take: Any) -> None:
-    dumps = {f"N{number}.site.org.txt": EIGHT for number in range(1, 7)}
-    imported = take({"t.conf": TREE} | dumps, **FULL)
-    assert imported.spec.gpus == 48
-    assert "N1.site.org.txt: no host has this name; interpreted as n1." in imported.anomalies
+# The real dumps beside the repository, where they are
 
 
-def test_blocks_of_hosts_that_are_domains_of_their_own_are_said(take: Any) -> None:
-    imported = take({"t.conf": TREE, "b.conf": BLOCK}, gpu="hgx-h100")
-    assert len(imported.spec.domains) == 6
+DUMPS = Path(__file__).parents[3] / "shared" / "data" / "topology_dumps"
+TREE_SAMPLE, HGX = "slurm_topology_tree_topograph.conf", "nccl_topo_hgx_h100_oci_baremetal.xml"
+here = pytest.mark.skipif(not DUMPS.is_dir(), reason="the collection of real dumps is not here")
+
+
+def sample(*names: str, **options: Any) -> Imported:
+    return import_files([str(DUMPS / name) for name in names], ImportOptions(**options))
+
+
+READ = [
+    (("topo_m_ml_engineering_nv2_pair.txt",), {"gpu": "own", "hbm": "48 GB", "fabrics": ("nvlink4",)}, 2),
+    ((HGX,), {"gpu": "h100-sxm"}, 8),
+    (("nccl_topo_azure_ndv5_h100_vm_static.xml",), {"gpu": "h100-sxm"}, 8),
+    (("nccl_topo_vr200_mlopart_fragment.xml",), {"gpu": "rubin", "fabrics": ("nvlink6",)}, 1),
+    (("slurm_topology_block_topograph.conf",), {"gpu": "gb200-nvl72"}, 384),
+    ((TREE_SAMPLE, "slurm_topology_block_topograph.conf"), {"gpu": "gb200-nvl72"}, 384),
+    (("slurm_topology_example.yaml",), {"gpu": "hgx-h100"}, 32),
+    (("topograph_model_nvl72.yaml",), {"gpu": "gb200-nvl72"}, 288),
+    ((TREE_SAMPLE, HGX), {"gpu": "h100-sxm", "oversubscription": 1.0}, 768),
+]
+
+
+@here
+@pytest.mark.parametrize(("names", "options", "gpus"), READ, ids=["+".join(row[0]) for row in READ])
+def test_is_read_and_read_back(
+    tmp_path: Path, names: tuple[str, ...], options: dict[str, Any], gpus: int
+) -> None:
+    imported = sample(*names, **options)
+    assert imported.spec.gpus == gpus
+    path = tmp_path / "c.yaml"
+    path.write_text(cluster_to_yaml(imported.spec, rates_unusual=imported.rates_unusual))
+    assert read_cluster_file(path).gpus == gpus
+
+
+@here
+@pytest.mark.parametrize(
+    ("name", "options", "problem"),
+    [
+        (
+            "topo_m_dgx_h100_12nic_truncated.txt",
+            {"gpu": "h100-sxm"},
+            "line 15: .* NIC6 to NIC11, without rows",
+        ),
+        ("topo_m_epyc_4gpu_5nic_flat.txt", {"gpu": "l40s", "hbm": "48 GB"}, "PCIe rate of a GPU"),
+        ("nccl_graph_azure_ncv4.xml", {}, "line 1: is an NCCL graph"),
+        ("astra_network_ring_fc_switch.yml", {}, "none of the supported kinds"),
+    ],
+)
+def test_is_refused(name: str, options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        sample(name, **options)
+
+
+@here
+def test_eight_racks_of_gb200(tmp_path: Path) -> None:
+    """Counts as parsed by hand from the file: 31 leaves, 9 spines, 532 uplinks, a swap on rack 8."""
+    imported = sample("ibnetdiscover_topograph_example.out", gpu="gb200")
+    raw = imported.spec.raw
+    assert raw is not None
+    kinds = Counter(node.kind for node in raw.nodes)
+    assert (kinds["leaf"], kinds["spine"]) == (31, 9)
+    kind = {node.id: node.kind for node in raw.nodes}
     assert (
-        "Blocks of b.conf contain several hosts, but each host is a domain of its own."
-        in imported.assumptions
+        sum(link.count for link in raw.links if {kind[end] for end in link.between} == {"leaf", "spine"})
+        == 532
     )
-
-
-def test_hosts_that_differ_where_nothing_cables_them_are_refused(take: Any) -> None:
-    files = {"b.conf": BLOCK, "n[1-5]=a.txt": EIGHT, "n6=b.txt": FOUR}
-    with pytest.raises(InputError, match="names no switches, and its hosts differ or have only PCIe"):
-        take(files, gpu="hgx-h100")
-
-
-def test_sizes_beyond_what_is_imported_are_refused(take: Any) -> None:
-    with pytest.raises(InputError, match=r"20,000 hosts with 160,000 GPUs; at most 131,072 are imported"):
-        take({"t.conf": "SwitchName=s Nodes=n[1-20000]\n"}, gpu="hgx-h100")
-    leaves = "".join(f"SwitchName=l{leaf} Nodes=n{leaf}\n" for leaf in range(2))
-    with pytest.raises(InputError, match=r"are connected by \S+ links; the maximum is"):
-        take({"t.conf": leaves + "SwitchName=s Switches=l[0-1]\n"}, gpu="hgx-h100", nic="1 b/s", join_leaves="9 Tb/s",
-             oversubscription=1e-9)  # fmt: skip
-
-
-def test_a_host_and_a_switch_of_one_name_are_refused(take: Any) -> None:
-    text = "SwitchName=n1.g0 Nodes=n[1-2]\nSwitchName=b Nodes=n[3-4]\nSwitchName=s Switches=n1.g0,b\n"
-    with pytest.raises(InputError, match=r"two parts are named n1\.g0: a gpu and a leaf"):
-        take({"t.conf": text}, gpu="hgx-h100")
-
-
-def test_a_rate_of_a_file_stands_against_an_option_and_is_said(take: Any, ib_rails: Any) -> None:
-    imported = take({"ib.out": ib_rails(rails=8).text()}, gpu="hgx-h100", nic="100 Gb/s")
-    assert rates(imported)["gpu", "leaf", 50.0] == 48
-    assert "`nic` 100 Gb/s: ib.out says 400 Gb/s, which is used." in imported.anomalies
-
-
-def test_rates_that_no_such_part_has_are_kept_and_said(take: Any) -> None:
-    rows = "n1.g0,leaf,400 GB/s\nn2.g0,leaf,400 GB/s\n"
-    imported = take({"l.csv": f"a,b,rate\n{rows}"}, gpu="h100-sxm")
-    assert imported.rates_unusual
-    assert any("Kept as in the file." in line for line in imported.anomalies)
+    assert len(imported.spec.domains) == 8
+    assert all(domain.gpus <= 72 for domain in imported.spec.domains)
+    swaps = [line for line in imported.anomalies if "a leaf of rail" in line]
+    assert len(swaps) == 2
+    assert all("b08-p1-dgx-08-c01" in line for line in swaps)
+    assert any("69 adapters do not name their host" in line for line in imported.anomalies)
+    path = tmp_path / "c.yaml"
+    path.write_text(cluster_to_yaml(imported.spec))
+    assert read_cluster_file(path).gpus == imported.spec.gpus

@@ -1,0 +1,424 @@
+"""What is read of a fabric: Slurm's files and hostlists, topograph's models, `ibnetdiscover`, a table of links."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topology.build import build_cluster
+from topology.cluster import Cluster, ClusterSpec
+from topology.files.resolve import resolve_cluster
+from topology.importers import Imported, ImportOptions, import_files
+from topology.importers.found import FabricFound
+from topology.importers.hostlist import compress_hosts, expand_hosts
+from topology.importers.importer import parse
+from topology.importers.source import Source
+
+
+def read(text: str, name: str = "t.conf") -> FabricFound:
+    fabric = parse(Source(name, text), None)
+    assert isinstance(fabric, FabricFound)
+    return fabric
+
+
+# Slurm
+
+
+TREE = """# leaf = rack
+SwitchName=core Switches=spine[1-2]
+switchname=spine1 switches=leaf[1-2]   # keys in any case
+SwitchName=spine2 \\
+  Switches=leaf[3-4] LinkSpeed=400
+SwitchName=leaf1 Nodes=n[001-004]
+SwitchName=leaf2 Nodes=n[005-008]
+SwitchName=leaf3 Nodes=n[009-010],m[1-2]
+SwitchName=leaf4 Nodes=n[013-016]
+"""
+
+
+def test_a_tree_in_lines_of_any_case() -> None:
+    found = read(TREE)
+    assert list(found.hosts) == expand_hosts("n[001-010],m[1-2],n[013-016]", "here")
+    assert found.hosts["n009"] == "t.conf: line 8"
+    assert found.switches == {"core": 3, "spine1": 2, "spine2": 2} | {f"leaf{i}": 1 for i in range(1, 5)}
+    assert {trunk.ends for trunk in found.trunks} == {
+        ("spine1", "core"), ("spine2", "core"), ("leaf1", "spine1"), ("leaf2", "spine1"), ("leaf3", "spine2"),
+        ("leaf4", "spine2"),
+    }  # fmt: skip
+    assert len(read(TREE.replace("Nodes=n[005-008]", "Nodes=n[004-008]")).ports) == 16
+    both = read(TREE.replace("Nodes=n[005-008]", "Nodes=n[004-008]")).anomalies
+    assert any("line 7: host n004 is also under leaf2" in line for line in both)
+    leaves = "".join(f"SwitchName=leaf{i} %sNodes=n[{4 * i - 3}-{4 * i}]\n" for i in (1, 2))
+    shown = (
+        leaves % (("Level=0 LinkSpeed=1 ",) * 2) + "SwitchName=top Level=1 Nodes=n[1-8] Switches=leaf[1-2]\n"
+    )
+    assert read(shown) == read(leaves % ("", "") + "SwitchName=top Switches=leaf[1-2]\n"), (
+        "scontrol shows more"
+    )
+
+
+def test_blocks_with_a_placeholder() -> None:
+    text = "BlockName=b1 Nodes=n[01-04]\nBlockName=b2 Nodes=n[05-08]\nBlockName=b3\nBlockSizes=4,8\n"
+    fabric = read(text)
+    assert fabric.domains["n05"] == "b2"
+    assert fabric.anomalies == ("t.conf: line 3: block b3 has no hosts (a placeholder).",)
+    assert read(text.replace("BlockName=b3", "BlockName=b3 Nodes=")) == fabric
+
+
+YAML = """- topology: fast
+  cluster_default: False
+  tree:
+    switches:
+    - {switch: root, children: "leaf[1-2]"}
+    - {switch: leaf1, nodes: "n[1-2]"}
+    - {switch: leaf2, nodes: "n[3-4]"}
+- topology: racks
+  cluster_default: true
+  block:
+    block_sizes: [2, 4]
+    blocks:
+    - {block: b1, nodes: "n[1-2]"}
+    - {block: b2, nodes: "n[3-4]"}
+- topology: plain
+  flat: true
+- topology: round
+  ring: {rings: [{ring: r1, nodes: "n[1-4]"}]}
+"""
+
+
+def of_default(name: str) -> str:
+    """Return YAML with another default."""
+    text = YAML.replace("  cluster_default: true\n", "").replace("  cluster_default: False\n", "")
+    return text.replace(f"topology: {name}\n", f"topology: {name}\n  cluster_default: true\n")
+
+
+def test_yaml_has_several_topologies() -> None:
+    assert read(YAML, "t.yaml").domains == {"n1": "b1", "n2": "b1", "n3": "b2", "n4": "b2"}
+    assert list(read(of_default("round"), "t.yaml").hosts) == ["n1", "n2", "n3", "n4"]
+    assert read(json.dumps({"topology": yaml.safe_load(YAML)}), "t.yaml") == read(YAML, "t.yaml")
+    for default in ("fast", "racks"):  # a tree beside blocks of the same hosts is kept
+        fabric = read(of_default(default), "t.yaml")
+        assert fabric.switches == {"root": 2, "leaf1": 1, "leaf2": 1}
+        assert (fabric.domains["n3"], fabric.blocks) == ("b2", True)
+        assert [line.partition(": ")[2] for line in fabric.anomalies] == [
+            "topology 3: topology plain is left out: it is not the default.",
+            "topology 4: topology round is left out: it is not the default.",
+        ]
+    fabric = read(YAML.replace('leaf2, nodes: "n[3-4]"', 'leaf2, nodes: "n[3-5]"'), "t.yaml")
+    assert not fabric.switches
+    assert "topology fast is left out: it names other hosts." in fabric.anomalies[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("n[001-003,020]", ["n001", "n002", "n003", "n020"]),
+        ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]),
+        ("n[1-2]-ib, m7", ["n1-ib", "n2-ib", "m7"]),
+        ("switch.1.[9-11]", ["switch.1.9", "switch.1.10", "switch.1.11"]),
+    ],
+)
+def test_hostlists(text: str, hosts: list[str]) -> None:
+    assert expand_hosts(text, "here") == hosts
+    assert compress_hosts([f"n{i:03d}" for i in range(1, 101)]) == "n[001-100]"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["n", "gpu-"]), st.integers(0, 120), st.integers(1, 3)), unique=True)
+)
+def test_a_hostlist_written_is_read_back(names: list[tuple[str, int, int]]) -> None:
+    hosts = list(dict.fromkeys(f"{start}{number:0{width}d}" for start, number, width in names))
+    assert sorted(expand_hosts(compress_hosts(hosts), "here") if hosts else []) == sorted(hosts)
+
+
+# topograph
+
+
+MODEL = """switches:
+  core: {switches: [sw1, sw2]}
+  sw1: {labels: {zone: a}}
+  sw2: {}
+blocks:
+- switch: sw1
+  nodes: ["n[01-03]"]
+  annotations: {accelerator.example/domain: d1, accelerator.example/sub-domain: x}
+- switch: sw2
+  nodes: [n04, "n[05-06]"]
+  annotations: {accelerator.example/domain: d2}
+- nodes: ["cpu[1-2]"]
+"""
+CAPACITY = (
+    "switches:\n- {name: top, switches: [a, b]}\n- {name: a, capacity_blocks: [c1]}\n"
+    "- {name: b, capacity_blocks: [c2]}\n"
+    "capacity_blocks:\n- {name: c1, nvlink: nv1, nodes: [x1, x2]}\n- {name: c2, nodes: [y1]}\n"
+)
+INSTANCES = [
+    {"id": f"n{i}", "network_layers": [f"leaf{i // 2}", "top"], "labels": {"accelerator.x.run/domain": "d"}}
+    for i in range(4)
+]
+LABELS = [
+    {
+        "fabric.topograph.run/tier-1": "top",
+        "fabric.topograph.run/tier-0": f"leaf{i // 2}",
+        "accelerator.topograph.run/domain": "d",
+        "accelerator.topograph.run/sub-domain": f"rack{i // 2}",
+        "nvidia.com/gpu.product": "NVIDIA-GB200",
+    }
+    for i in range(4)
+]
+NODES = [{"metadata": {"name": f"n{i}", "labels": labels}} for i, labels in enumerate([*LABELS, {}])]
+KUBERNETES = json.dumps({"kind": "List", "items": NODES})
+
+
+@pytest.mark.parametrize(
+    ("text", "leaves", "domains", "left_out"),
+    [
+        (MODEL, "sw1 sw1 sw1 sw2 sw2 sw2", {"n01": "d1", "n05": "d2"}, "2 hosts without a switch"),
+        (CAPACITY, "a a b", {"x1": "nv1", "x2": "nv1"}, ""),
+        (json.dumps({"instances": INSTANCES}), "leaf0 leaf0 leaf1 leaf1", {"n0": "d", "n3": "d"}, ""),
+        (KUBERNETES, "leaf0 leaf0 leaf1 leaf1", {"n0": "d"}, "items[4]: no label names a switch"),
+    ],
+    ids=["blocks", "capacity blocks", "instances", "kubernetes"],
+)
+def test_topograph_names_switches_and_domains_in_four_forms(
+    text: str, leaves: str, domains: dict[str, str], left_out: str
+) -> None:
+    fabric = read(text)
+    assert [port.switch for port in fabric.ports] == leaves.split()
+    assert sorted(fabric.switches.values()) == [1, 1, 2]
+    assert domains.items() <= fabric.domains.items()
+    assert [left_out in line for line in fabric.anomalies] == [True] * bool(left_out)
+    if text == KUBERNETES:  # labels name racks and the GPU, too
+        assert fabric.subdomains["n3"] == "d.rack1"
+        assert [(name.words, name.gpus) for name in fabric.gpu_names] == [("NVIDIA-GB200", ("gb200",))]
+
+
+# ibnetdiscover: hosts from adapters, rails from names, and what is cabled otherwise
+
+
+@pytest.mark.parametrize(
+    ("rate", "gbit"), [("4xHDR", 200), ("2xHDR", 100), ("4xXDR", 800), ("4xEDR", 100), ("4xQDR", 32)]
+)
+def test_rates(ib_rails: Any, rate: str, gbit: float) -> None:
+    assert {port.rate.value * 8 / 1e9 for port in read(ib_rails(rate=rate).text()).ports} == {gbit}
+
+
+def swap(fabric: Any, a: str, b: str) -> None:
+    """Exchange the switch ends of the cables of two adapters."""
+    cables = fabric.cables
+    i, j = (next(n for n, cable in enumerate(cables) if cable[2] == name) for name in (a, b))
+    cables[i], cables[j] = (*cables[i][:2], *cables[j][2:]), (*cables[j][:2], *cables[i][2:])
+
+
+def test_swapped_adapters_are_named_and_kept(ib_rails: Any) -> None:
+    fabric = ib_rails()
+    swap(fabric, "p0h1r2", "p0h1r3")
+    seen = read(fabric.text())
+    assert len(seen.anomalies) == 2
+    assert "node-01 HCA-5 (rail 2) is on leaf-0-3, a leaf of rail 3 (2 others there)" in seen.anomalies[0]
+    assert re.match(r"t.conf: line \d+: ", seen.anomalies[0])
+    assert {(port.nic, port.switch) for port in seen.ports if port.host == "node-01"} >= {
+        ("HCA-5", "leaf-0-3"),
+        ("HCA-6", "leaf-0-2"),
+    }
+    fabric = ib_rails()  # a host swapped into another pod stays in its own
+    swap(fabric, "p0h1r2", "p1h1r2")
+    seen = read(fabric.text())
+    assert (seen.pods["node-01"], seen.pods["node-11"]) == ("pod0", "pod1")
+
+
+def test_adapters_without_a_host_take_the_host_on_their_port(ib_rails: Any) -> None:
+    fabric = ib_rails()
+    fabric.adapters["p0h1r2"] = "MT4129 ConnectX7   Mellanox Technologies"
+    seen = read(fabric.text())
+    assert {(port.host, port.rail) for port in seen.ports if port.nic == ""} == {("node-01", 2)}
+    assert len(seen.hosts) == 6
+    assert "1 adapters do not name their host: 1 assigned" in seen.anomalies[0]
+
+
+def test_hosts_without_any_name_are_counted_by_port(ib_rails: Any) -> None:
+    fabric = ib_rails()
+    for rail in range(4):
+        fabric.adapters[f"p0h1r{rail}"] = "MT4129 ConnectX7   Mellanox Technologies"
+        fabric.adapters[f"p1h2r{rail}"] = f"localhost mlx5_{(0, 1, 4, 5)[rail]}"
+    seen = read(fabric.text())
+    assert len(seen.hosts) == 6
+    assert "unnamed-pod0-port2" in seen.hosts
+    assert "localhost-pod1-port3" in seen.hosts
+    assert {port.rail for port in seen.ports if port.host == "unnamed-pod0-port2"} == {0, 1, 2, 3}
+    assert "4 adapters do not name their host: 0 assigned" in seen.anomalies[0]
+
+
+def test_sharp_management_and_strangers_are_left_out_and_said(ib_rails: Any) -> None:
+    fabric = ib_rails()
+    extra = {
+        "sharp": "Mellanox Technologies Aggregation Node",
+        "u1": "x-CUFM-01 mlx5_0",
+        "b1": "ubuntu mlx5_0",
+        "b2": "ubuntu mlx5_1",
+    }
+    fabric.adapters |= extra
+    for name, leaf, port in (("sharp", 0, 65), ("u1", 0, 30), ("b1", 2, 31), ("b2", 3, 31)):
+        fabric.cables.append((f"leaf-0-{leaf}", port, name, 1, "4xNDR"))
+    seen = read(fabric.text())
+    assert len(seen.hosts) == 6
+    assert any("x-CUFM-01" in line for line in seen.anomalies)
+    assert any("ubuntu-pod0-port31: no adapter is on a leaf of its rail" in line for line in seen.anomalies)
+
+
+def test_unequal_rates_and_routers_are_said(ib_rails: Any) -> None:
+    fabric = ib_rails(links=2)
+    at = next(i for i, cable in enumerate(fabric.cables) if cable[2] == "spine-0")
+    fabric.cables[at] = (*fabric.cables[at][:4], "4xHDR")
+    router = 'Rt\t1 "R-00000000c0000000"\t\t# "router"\n[1](c0000000) \t"S-00000000a0000000"[64] # 4xNDR\n'
+    leaf = '"MF0;leaf-0-0:MQM9700/U1" enhanced port 0 lid 7 lmc 0\n'
+    text = fabric.text().replace(leaf, leaf + '[64] \t"R-00000000c0000000"[1] # 4xNDR\n') + router
+    seen = read(text)
+    assert next(trunk.rate.value for trunk in seen.trunks if trunk.ends == ("leaf-0-0", "spine-0")) == 25e9
+    assert any(
+        "leaf-0-0 to spine-0 runs at 4xNDR, another link of the two at 200 Gb/s" in a for a in seen.anomalies
+    )
+    assert any("R-00000000c0000000: routers; left out." in line for line in seen.anomalies)
+
+
+def facts(fabric: FabricFound) -> Any:
+    """What a fabric is, without the lines of the file that say so."""
+    ports = [(p.host, p.switch, p.nic, p.rate and p.rate.value, p.rail) for p in fabric.ports]
+    trunks = [(trunk.ends, trunk.count, trunk.rate and trunk.rate.value) for trunk in fabric.trunks]
+    return [*fabric.hosts], fabric.switches, ports, trunks, fabric.pods, fabric.switch_rails, fabric.rails
+
+
+@pytest.mark.parametrize("shape", [{}, {"links": 3, "rate": "4xHDR"}, {"rails": 8, "spines": 4}])
+def test_the_list_of_ports_is_the_same_fabric(ib_rails: Any, shape: dict[str, Any]) -> None:
+    fabric = ib_rails(**shape)
+    fabric.adapters["p0h1r2"] = "MT4129 ConnectX7   Mellanox Technologies"
+    assert facts(read(fabric.ports())) == facts(read(fabric.text()))
+    fabric.adapters["two"] = "node-02 mlx4_0"
+    fabric.cables += [("leaf-0-0", 31, "two", 1, "4xFDR"), ("leaf-0-1", 31, "two", 2, "4xFDR")]
+    seen = read(fabric.ports())
+    assert [(port.nic, port.rate.value * 8 / 1e9) for port in seen.ports if "mlx4" in port.nic] == [
+        ("mlx4_0.1", 54.56),
+        ("mlx4_0.2", 54.56),
+    ]
+    assert facts(seen) == facts(read(fabric.text().replace("Ca\t1", "Ca\t2")))
+
+
+# A table of links
+
+
+HEAD = "a,b,count,rate\n"
+Link = tuple[str, str, int, float]
+
+
+def take(path: Path, text: str, gpu: str = "hgx-h100") -> Imported:
+    (path / "links.csv").write_text(text)
+    return import_files([str(path / "links.csv")], ImportOptions(gpu=gpu))
+
+
+def written(links: list[Link]) -> str:
+    return HEAD + "".join(f"{b},{a},{count},{rate:.0f} B/s\n" for a, b, count, rate in links)
+
+
+def links_in(cluster: Cluster) -> list[Link]:
+    return [(a, b, data["count"], data["link_bytes_per_s"]) for a, b, data in cluster.graph.edges(data=True)]
+
+
+def rates_in(spec: ClusterSpec) -> dict[frozenset[str], float]:
+    edges = build_cluster(spec).graph.edges(data="bytes_per_s")
+    return {frozenset((a, b)): round(rate) for a, b, rate in edges}
+
+
+@pytest.mark.parametrize("name", ["gb200-nvl72@144", "mi300x@16"])
+def test_a_cluster_by_its_links_is_that_cluster(name: str, tmp_path: Path) -> None:
+    cluster = resolve_cluster(name)
+    spec = take(tmp_path, written(links_in(cluster)[::-1]), name.partition("@")[0]).spec
+    assert spec.raw is None
+    assert spec.domains == cluster.spec.domains
+    assert rates_in(spec) == rates_in(cluster.spec)
+
+
+FABRICS = [
+    "kind: rail, nodes_per_pod: 4, spines: 2",
+    "kind: rail, nodes_per_pod: 3, spines: 3, oversubscription: 1",
+    "kind: leaf-spine, nodes_per_leaf: 2, spines: 4, oversubscription: 2",
+    "kind: fat-tree, nodes_per_leaf: 2, leaves_per_pod: 2, spines: 2, oversubscription: [1, 2]",
+]
+
+
+def hosts(count: int, fabric: str = FABRICS[0]) -> Cluster:
+    out: dict[str, Any] = yaml.safe_load(f"{{{fabric}, nic: 400 Gb/s}}")
+    return resolve_cluster({"domains": [{"part": "hgx-h100", "count": count}], "fabric": out})
+
+
+@pytest.mark.parametrize("lacking", [0, 3])
+@pytest.mark.parametrize("fabric", FABRICS)
+def test_what_lacks_is_broken_and_nothing_else(fabric: str, lacking: int, tmp_path: Path) -> None:
+    whole, random = hosts(12, fabric), Random(lacking)
+    links = links_in(whole)
+    for _ in range(lacking):
+        at = random.randrange(len(links))
+        a, b, count, rate = links[at]
+        if count > 1:
+            links[at] = a, b, count - 1, rate
+        elif b.startswith("f.") and not a.startswith("f."):
+            del links[at]
+    spec = take(tmp_path, written(links)).spec
+    assert spec.raw is None
+    assert spec.domains == whole.spec.domains
+    assert bool(spec.faults) == (links != links_in(whole))
+    assert rates_in(spec) == {frozenset((a, b)): round(count * rate) for a, b, count, rate in links}
+
+
+def test_another_link_than_the_design_has_stays_a_graph(tmp_path: Path) -> None:
+    links = links_in(hosts(12))
+    assert take(tmp_path, written([*links, ("f.p0.l0", "f.p1.l0", 1, 50e9)])).spec.raw is not None
+    fewer = [(a, b, 1 if a < "d2" else count, rate) for a, b, count, rate in links]
+    assert take(tmp_path, written(fewer)).spec.raw is not None, "what four hosts of twelve lack is no fault"
+
+
+def test_an_absent_host_keeps_the_places_of_the_others(tmp_path: Path) -> None:
+    links = [link for link in links_in(hosts(60)) if not link[0].startswith("d5.")]
+    imported = take(tmp_path, written(links))
+    # its pod is filled up behind the others
+    assert [fault.gpu for fault in imported.spec.faults if fault.gpu] == [f"d7.n0.g{i}" for i in range(8)]
+    assert imported.hosts[7:9] == ("(absent)", "d8.n0")
+
+
+def test_names_say_what_nodes_are(tmp_path: Path) -> None:
+    text = (
+        "b, rate ,a\nd0.n0.g0, 450 GB/s, d0.s0\nd0.n1.g0, 450 GB/s, d0.s0\nn0x.nic,50 GB/s,d0.n1.pcie0\n\n"
+        "d0.n0.nic0,400 Gb/s,d0.n0.g0\nd0.n0.nic0,400 Gb/s,top of rack 1\nagg,100 GB/s,top of rack 1\n"
+        "d0.n1.g0,64 GB/s,d0.n1.pcie0\nd0.n1.socket0,64 GB/s,d0.n1.pcie0\nroot,1 TB/s,agg\nagg,1 GB/s,n0x.nic\n"
+    )
+    raw = take(tmp_path, text).spec.raw
+    assert raw is not None
+    kinds = {node.id: node.kind for node in raw.nodes}
+    assert kinds == {
+        "d0.n0.g0": "gpu", "d0.n1.g0": "gpu", "d0.s0": "switch", "d0.n0.nic0": "nic", "d0.n1.pcie0": "pcie",
+        "d0.n1.socket0": "host", "top of rack 1": "leaf", "n0x.nic": "leaf", "agg": "spine", "root": "core",
+    }  # fmt: skip
+    assert {node.domain for node in raw.nodes if node.kind in ("gpu", "switch")} == {"d0.n0"}
+    assert {node.id: node.node for node in raw.nodes}["d0.n0.nic0"] == "d0.n0"
+
+
+CSV_HOST = "h0.g0,h0.s0,18,25 GB/s\nh0.g1,h0.s0,18,25 GB/s\n"
+
+
+def test_gpus_without_a_nic_beside_others_with_one_are_named(tmp_path: Path) -> None:
+    nic = "h0.g0,leaf0,1,50 GB/s\n"
+    imported = take(tmp_path, HEAD + CSV_HOST + nic, "h100-sxm")
+    assert any("h0.g1: no NIC of its own" in line for line in imported.anomalies)
+    imported = take(tmp_path, HEAD + CSV_HOST + nic + nic.replace("g0", "g1"), "h100-sxm")
+    assert not any("NIC" in line for line in imported.anomalies)
+    shared = "h0.g0,h0.pcie0,1,64 GB/s\nh0.g1,h0.pcie0,1,64 GB/s\n"
+    shared += "h0.nic0,h0.pcie0,1,50 GB/s\nh0.nic0,leaf0,1,50 GB/s\n"
+    imported = take(tmp_path, HEAD + CSV_HOST + shared, "h100-sxm")
+    assert not any("NIC" in line for line in imported.anomalies)

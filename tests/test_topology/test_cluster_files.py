@@ -321,6 +321,7 @@ MISTAKES = [
             ("kind: leaf-spine, radix: 16", "use `kind: fat-tree`"),
             ("kind: rail, oversubscription: [1, 4]", "has 2 entries"),
             ("kind: fat-tree, spines: 5", "evenly over 5"),
+            ("kind: leaf-spine, nodes_per_leaf: 1, spines: 2, oversubscription: 3", "2.66667 uplinks"),
             ("kind: rail, cores: 4", "unknown key `cores`"),
             ("kind: dragonfly, nodes_per_router: 1, routers_per_group: 9999", "check the sizes of leaves"),
             ("kind: rail, nodes_per_pod: 18, spines: 9, oversubscription: 6", "too few for one to each of 9"),

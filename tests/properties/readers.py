@@ -1,7 +1,4 @@
-"""Everything that reads files or words of others, with small whole inputs and the ways to damage them.
-
-``tests/properties/test_readers.py`` tries a few damaged inputs of each.
-"""
+"""Everything that reads files or words of others, with small whole inputs and the ways to damage them."""
 
 from __future__ import annotations
 
@@ -18,6 +15,29 @@ from random import Random
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save
+
+import rackplan
+from cost.config.build import model_from_config
+from cost.dtypes import dtype
+from cost.experts.loads import read_loads
+from cost.experts.traces.counts import Wanted
+from cost.experts.traces.open import open_counts, read_routing
+from cost.resolve import resolve_model
+from cost.serving.lengths import read_lengths
+from cost.validation.read import read_measurements
+from placement.engines.mapping import model_facts
+from placement.engines.registry import read_mapping
+from placement.plans.writing import plan_to_dict, plan_to_json
+from rackplan.studies.spec import read_study
+from topology.base.errors import RackplanError
+from topology.base.units import parse_quantity
+from topology.changes.overrides import overrides
+from topology.files.resolve import resolve_cluster
+from topology.importers import ImportOptions, import_files
+from topology.importers.hostlist import expand_hosts
+from topology.routes import read_traffic
+from toys import TorchWriter
 
 CONFIG: dict[str, Any] = {
     "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_size": 64, "intermediate_size": 128,
@@ -32,6 +52,9 @@ SLOTS = np.array([[0, 1, 2, 3], [3, 2, 1, 0]])
 CHOSEN = np.argsort(_rng.random((12, LAYERS, EXPERTS)), axis=2)[:, :, :TOP_K]
 
 
+Seed = bytes | Mapping[str, bytes]
+
+
 @dataclass(frozen=True)
 class Reader:
     """One way in: the file's name (empty for a folder), whole inputs, and what reads one.
@@ -41,10 +64,10 @@ class Reader:
 
     name: str
     file: str
-    seeds: Callable[[], list[bytes | Mapping[str, bytes]]]
+    seeds: Callable[[], list[Seed]]
     read: Callable[[Path], object]
 
-    def put(self, folder: Path, seed: bytes | Mapping[str, bytes], random: Random | None = None) -> Path:
+    def put(self, folder: Path, seed: Seed, random: Random | None = None) -> Path:
         """Write an input, damaged where ``random`` is given; return its path."""
         if isinstance(seed, bytes):
             path = folder / self.file
@@ -52,9 +75,9 @@ class Reader:
             return path
         path = folder / "folder"
         path.mkdir()
-        one = random.choice(sorted(seed)) if random else None
+        hit = random.choice(sorted(seed)) if random else None
         for name, data in seed.items():
-            (path / name).write_bytes(damaged(data, random) if random and name == one else data)
+            (path / name).write_bytes(damaged(data, random) if random and name == hit else data)
         return path
 
 
@@ -77,12 +100,14 @@ def damaged(data: bytes, random: Random) -> bytes:
 
 
 def _words(data: bytes, random: Random) -> bytes:
-    found = list(_WORD.finditer(data))
-    if not found:
+    words = list(_WORD.finditer(data))
+    if not words:
         return data + random.choice(HOSTILE)
-    one, other = random.choice(found), random.choice(found)
-    new = random.choice((random.choice(HOSTILE), random.choice(HOSTILE), other[0], b"-" + one[0], one[0] * 2))
-    return data[: one.start()] + new + data[one.end() :]
+    word, other = random.choice(words), random.choice(words)
+    new = random.choice(
+        (random.choice(HOSTILE), random.choice(HOSTILE), other[0], b"-" + word[0], word[0] * 2)
+    )
+    return data[: word.start()] + new + data[word.end() :]
 
 
 def _lines(data: bytes, random: Random) -> bytes:
@@ -118,14 +143,12 @@ def _damaged_archive(data: bytes, random: Random) -> bytes:
 
 
 def npy(array: Any) -> bytes:
-    """Return an array as ``.npy``."""
     out = io.BytesIO()
     np.save(out, array, allow_pickle=False)
     return out.getvalue()
 
 
 def npz(**arrays: Any) -> bytes:
-    """Return arrays as ``.npz``."""
     out = io.BytesIO()
     np.savez(out, **arrays)
     return out.getvalue()
@@ -189,46 +212,13 @@ AMD_SMI = (
 LINKS_CSV = b"a,b,count,rate\nh0.g0,h0.s0,18,25 GB/s\nh0.g1,h0.s0,18,25 GB/s\nh0.g0,leaf0,1,50 GB/s\nh0.g1,leaf0,1,50 GB/s\n"
 
 
-def _cluster(path: Path) -> None:
-    from topology.files.resolve import resolve_cluster
-
-    resolve_cluster(str(path))
-
-
-def _import(path: Path) -> None:
-    from topology.importers import ImportOptions, import_files
-
-    options = ImportOptions(gpu="hgx-h100", pcie="32 GB/s", socket_link="40 GB/s")
-    import_files([str(path)], options)
-
-
-def _import_amd(path: Path) -> None:
-    from topology.importers import ImportOptions, import_files
-
-    options = ImportOptions(
-        gpu="own", hbm="64 GB", fabrics=("nvlink3",), pcie="32 GB/s", socket_link="40 GB/s"
-    )
-    import_files([str(path)], options)
-
-
-def _traffic(path: Path) -> None:
-    from topology.routes import read_traffic
-
-    read_traffic(path, 8)
+def _import(path: Path, **gpu: Any) -> None:
+    options = {"gpu": "hgx-h100", "pcie": "32 GB/s", "socket_link": "40 GB/s", **gpu}
+    import_files([str(path)], ImportOptions(**options))
 
 
 def _words_typed(path: Path) -> None:
     """Names and figures as people type them."""
-    from cost.dtypes import dtype
-    from cost.experts.loads import read_loads
-    from cost.experts.traces.counts import Wanted
-    from cost.resolve import resolve_model
-    from topology.base.errors import RackplanError
-    from topology.base.units import parse_quantity
-    from topology.changes.overrides import overrides
-    from topology.files.resolve import resolve_cluster
-    from topology.importers.hostlist import expand_hosts
-
     rack = resolve_cluster("gb200-nvl72")
     text = path.read_text(encoding="utf-8", errors="replace")
     loads = partial(read_loads, wanted=Wanted((0,), 1, 4), seed=0)
@@ -248,58 +238,25 @@ def _words_typed(path: Path) -> None:
 
 
 # Models, loads, traces
-@cache
-def _small() -> Any:
-    from cost.config.build import model_from_config
-
-    return model_from_config(CONFIG, name="small")
-
-
-def _model(path: Path) -> None:
-    from cost.resolve import resolve_model
-
-    resolve_model(str(path))
+SMALL = model_from_config(CONFIG, name="small")
 
 
 def _loads(path: Path) -> None:
-    from cost.experts.loads import read_loads
-    from cost.experts.traces.counts import Wanted
-    from cost.experts.traces.open import open_counts
-
     open_counts(str(path))
     read_loads([str(path)], Wanted((0, 1), LAYERS, EXPERTS), seed=0)
 
 
 def _routing(path: Path) -> None:
-    from cost.experts.traces.counts import Wanted
-    from cost.experts.traces.open import read_routing
-
     for trace in read_routing([str(path)], Wanted((0, 1), LAYERS, EXPERTS, TOP_K)):
         trace.counts.sum()
 
 
-def _lengths(path: Path) -> None:
-    from cost.serving.lengths import read_lengths
-
-    read_lengths(path)
-
-
-def _points(path: Path) -> None:
-    from cost.validation.read import read_measurements
-
-    read_measurements(path)
-
-
 def _torch() -> bytes:
-    from toys import TorchWriter
-
     with tempfile.TemporaryDirectory() as folder:
         return TorchWriter().save(Path(folder) / "x.pt", {"logical_count": COUNTS}).read_bytes()
 
 
 def _trtllm() -> dict[str, bytes]:
-    from safetensors.numpy import save
-
     files = {"meta_info.json": json.dumps({"num_experts": EXPERTS, "num_experts_per_token": TOP_K}).encode()}
     ranks = {f"5_{layer}": COUNTS[layer] for layer in range(LAYERS)}
     return {**files, "rank0.safetensors": save(ranks), "rank1.safetensors": save(ranks)}
@@ -324,73 +281,51 @@ STUDY = (
 # Plans, engines' files, studies
 @cache
 def _plan() -> Any:
-    import rackplan
-
     return rackplan.plan(CONFIG, "hgx-h100", loads="zipf:0.6", time_limit_s=0, batch=4, context=1024, ep=4)
 
 
 @cache
 def _plan_text() -> bytes:
-    from placement.plans.writing import plan_to_dict, plan_to_json
-
     return plan_to_json(plan_to_dict(_plan(), command="rackplan plan", sha256={})).encode()
-
-
-def _read_plan(path: Path) -> None:
-    import rackplan
-
-    rackplan.read_plan(path)
-
-
-@cache
-def _exported(engine: str, folder: str) -> bytes:
-    import rackplan
-
-    path = Path(folder) / f"{engine}{ENGINES[engine]}"
-    rackplan.export(_plan(), engine, path)
-    return path.read_bytes()
 
 
 ENGINES = {"sglang": ".json", "trtllm": ".yaml", "vllm-ascend": ".json", "vllm": ".json"}
 
 
-def _engine_seed(engine: str) -> list[bytes | Mapping[str, bytes]]:
+def _engine_seed(engine: str) -> list[Seed]:
     with tempfile.TemporaryDirectory() as folder:
-        return [_exported(engine, folder)]
+        path = Path(folder) / f"{engine}{ENGINES[engine]}"
+        rackplan.export(_plan(), engine, path)
+        return [path.read_bytes()]
 
 
 def _mapping(kind: str, path: Path) -> None:
-    from placement.engines.mapping import model_facts
-    from placement.engines.registry import read_mapping
-
-    read_mapping(path, kind, model_facts(_small()), RANKS)
+    read_mapping(path, kind, model_facts(SMALL), RANKS)
 
 
 def _study(path: Path) -> None:
-    from rackplan.studies.spec import read_study
-
     study = read_study(path)
     for point, _ in zip(study.points(), range(20), strict=False):
         assert point.digest
 
 
-def _of(*seeds: bytes) -> Callable[[], list[bytes | Mapping[str, bytes]]]:
+def _of(*seeds: bytes) -> Callable[[], list[Seed]]:
     return lambda: [*seeds]
 
 
 READERS = (
-    Reader("cluster", "c.yaml", _of(*CLUSTERS), _cluster),
+    Reader("cluster", "c.yaml", _of(*CLUSTERS), lambda path: resolve_cluster(str(path))),
     Reader("topo-m", "t.txt", _of(TOPO_M), _import),
     Reader("nccl", "n.xml", _of(NCCL), _import),
     Reader("slurm", "topology.conf", _of(*SLURM), _import),
     Reader("slurm-yaml", "topology.yaml", _of(SLURM_YAML), _import),
     Reader("topograph", "m.yaml", _of(*TOPOGRAPH), _import),
     Reader("ibnetdiscover", "ib.out", _of(IB, IB_PORTS), _import),
-    Reader("amd-smi", "amd.txt", _of(*AMD_SMI), _import_amd),
+    Reader("amd-smi", "amd.txt", _of(*AMD_SMI), partial(_import, gpu="own", hbm="64 GB", fabrics=("nvlink3",))),
     Reader("links", "links.csv", _of(LINKS_CSV), _import),
-    Reader("traffic", "t.npy", lambda: [npy(np.ones((8, 8)))], _traffic),
+    Reader("traffic", "t.npy", lambda: [npy(np.ones((8, 8)))], lambda path: read_traffic(path, 8)),
     Reader("words", "w.txt", _of(b"gb200-nvl72@72", b"mixtral-8x7b", b"450 GB/s", b"zipf:1.2", b"gb200.hbm_bytes=2x", b"n[001-016,020]x[1-2]"), _words_typed),
-    Reader("model", "config.json", lambda: [json.dumps(CONFIG).encode()], _model),
+    Reader("model", "config.json", lambda: [json.dumps(CONFIG).encode()], lambda path: resolve_model(str(path))),
     Reader("loads-npy", "l.npy", lambda: [npy(COUNTS)], _loads),
     Reader("loads-npz", "l.npz", lambda: [npz(loads=COUNTS)], _loads),
     Reader("loads-csv", "l.csv", _of(LOADS_CSV), _loads),
@@ -401,9 +336,9 @@ READERS = (
     Reader("routing", "r.npy", lambda: [npy(CHOSEN)], _routing),
     Reader("routing-npz", "r.npz", lambda: [npz(routed_experts=CHOSEN)], _routing),
     Reader("routing-json", "r.json", lambda: [json.dumps({"choices": [{"routed_experts": CHOSEN.tolist()}]}).encode()], _routing),
-    Reader("lengths", "l.csv", _of(b"isl,osl,share\n1024,128,0.5\n4096,1024,0.3\n8192,256,0.2\n"), _lengths),
-    Reader("points", "p.csv", _of(POINTS), _points),
-    Reader("plan", "plan.json", lambda: [_plan_text()], _read_plan),
+    Reader("lengths", "l.csv", _of(b"isl,osl,share\n1024,128,0.5\n4096,1024,0.3\n8192,256,0.2\n"), read_lengths),
+    Reader("points", "p.csv", _of(POINTS), read_measurements),
+    Reader("plan", "plan.json", lambda: [_plan_text()], rackplan.read_plan),
     Reader("study", "s.yaml", _of(*STUDY), _study),
     Reader("map-npy", "m.npy", lambda: [npy(SLOTS)], partial(_mapping, "npy")),
     *(

@@ -77,11 +77,8 @@ def test_what_is_no_file_or_read_only_stays(here: Path) -> None:
     [
         ("a.json", "../mine/letter", "a.json"),
         ("a.json", "nowhere", "a.json"),
-        ("a.json", "a.json", "a.json"),
         ("link", "../mine", "link/letter"),
         ("link", "../mine", "{here}/link/letter"),
-        ("link", "../mine", "../work/link/letter"),
-        ("inner/link", "../../mine", "inner/link/letter"),
         ("inner/link", "../../mine", "inner/../inner/link/deep/letter"),
         ("../out.json", "mine/letter", "../out.json"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from goldens import require_text
 from helpers import link_loads
 from topology import InputError, build_cluster, cluster_names, resolve_cluster
 from topology.draw import Overlay, TrafficOverlay, dot_source, draw_cluster
@@ -41,30 +43,50 @@ def groups(svg: ET.Element, kind: str) -> int:
     return sum(group.get("class") == kind for group in svg.iter(f"{SVG}g"))
 
 
-def test_links_of_a_torus_are_bars_in_a_plane_and_a_line_to_the_next(tmp_path: Path) -> None:
-    svg = draw_svg("tpu-v5p", tmp_path)
-    assert groups(svg, "edge") == 3 + 2  # along z, that which wraps round at both ends
-    assert texts(svg).count("16 x 100 GB/s") == 4
-    ends = [tip.text for tip in svg.iter(f"{SVG}title") if " - " in (tip.text or "")]
-    assert len(set(ends)) == 2 * 64  # along x and y
-    assert len(ends) == 2 * (64 + 16)  # those that wrap round are drawn at both ends
+def traffic_overlay(what: str | dict[str, Any], pattern: str) -> TrafficOverlay:
+    cluster = resolve_cluster(what)
+    return TrafficOverlay(link_loads(cluster, pattern_traffic(pattern, len(cluster.gpus), 1e9)), pattern)
 
 
-def test_each_level_of_a_nested_domain_is_a_circle(tmp_path: Path) -> None:
-    svg = draw_svg("tpu-8i", tmp_path)
-    # a ring of four, each two of eight boards, and of 630 pairs of groups those of the first
-    assert groups(svg, "edge") == 4 + 28 + 35
-    words = texts(svg)
-    assert "group 0 of 36" in words
-    assert any(text.startswith("Level 2: 8 groups of 4 TPUs: 16 pairs with 2 x 200 GB/s") for text in words)
-    # what is wrong is in the group that is drawn
-    faults = {
-        "name": "mine",
-        "domains": [{"part": "tpu-8i", "gpus": 64}],
-        "broken": [{"gpu": "d0.n20.g1"}, {"link": ["d0.n16.g0", "d0.n16.g1"]}],
-    }
-    words = texts(draw_svg(faults, tmp_path))
-    assert {"out", "group 1 of 2", "group 8 of 16", "Out of service: d0.n20.g1"} <= {*words}
+GPU_FAULTS: list[dict[str, Any]] = [{"gpu": "d0.n0.g1", "factor": 0.7}, {"gpu": "d0.n0.g2"}]
+LINK_FAULTS: list[dict[str, Any]] = [
+    {"link": ["d5.n3.g1", "d5.s7"], "factor": 0.25},
+    {"link": ["f.p5.l2", "f.s3"]},
+]
+CABINET = {"part": "tpu-8i", "gpus": 64}
+DRAWN: list[tuple[str | dict[str, Any], str, str]] = [
+    *(
+        (name, "auto", "")
+        for name in ("hgx-h100@32", "cm384", "tpu-v5e", "tpu-8i", "rubin-576", "hgx-h100@16384")
+    ),
+    *((name, "gpu", "") for name in ("gb200-nvl72", "tpu-v5p", "helios-72", "trn2-ultra")),
+    ({"domains": [{"part": "gb200-nvl72", "count": 16}], "broken": LINK_FAULTS}, "auto", ""),
+    ({"domains": [CABINET], "broken": [{"gpu": "d0.n20.g1"}, {"link": ["d0.n16.g0", "d0.n16.g1"]}]}, "auto", ""),
+    *(
+        ({"domains": [{"part": part}], "broken": GPU_FAULTS}, "gpu", "ring")
+        for part in ("mi300x", "tpu-v5p", "cm384")
+    ),
+    *((name, level, "all-to-all") for name, level in (("hgx-h100@512", "auto"), ("gb200-nvl72@144", "d1"))),
+]
+for kind, sizes in {
+    "leaf-spine": {"nodes_per_leaf": 8, "spines": 2},
+    "rail": {"nodes_per_pod": 2, "nics_per_gpu": 2, "planes": 2},
+    "dragonfly": {"nodes_per_router": 2, "routers_per_group": 2},
+    "fat-tree": {"nodes_per_leaf": 1, "leaves_per_pod": 2, "spines": 2},
+}.items():
+    MIXED = [{"part": "hgx-h100", "count": 12}, {"part": "hgx-b200", "count": 4}]
+    DRAWN.append(({"domains": MIXED, "fabric": {"kind": kind, "nic": "400 Gb/s", **sizes}}, "auto", "incast"))
+
+
+def test_pictures_are_as_they_were_looked_at() -> None:
+    """Each with the digest of its source: whoever changes a picture looks at it and writes the digests anew."""
+    rows = []
+    for part, level, pattern in DRAWN:
+        what = part if isinstance(part, str) else {"name": "mine", **part}
+        traffic = traffic_overlay(what, pattern) if pattern else None
+        source = dot_source(resolve_cluster(what), level=level, traffic=traffic)
+        rows.append(f"{what} {level} {pattern}: {hashlib.sha256(source.encode()).hexdigest()[:16]}\n")
+    require_text("drawings", "".join(rows))
 
 
 HAIRBALLS = [("gb200-nvl72", "gpu"), ("vr-nvl72", "gpu"), ("rubin-576", "gpu"), ("gb200-nvl72@288", "domain")]
@@ -212,107 +234,6 @@ def test_what_can_be_lost_has_its_id_and_links_say_their_rate(tmp_path: Path) ->
     assert domains == ["d0"]  # the others are alike
 
 
-@pytest.mark.wide
-def test_every_domain_can_be_opened(tmp_path: Path) -> None:
-    out = {"kind": "leaf-spine", "nic": "400 Gb/s", "nodes_per_leaf": 8, "spines": 2}
-    content = {"domains": [{"part": "tpu-v5p"}, {"part": "mi300x"}], "fabric": out}
-    assert "Drawn here: domain d0 of 2" in " | ".join(texts(draw_svg(content, tmp_path, "d0")))
-    mesh = draw_svg(content, tmp_path, "d1")
-    assert groups(mesh, "edge") == 28
-    assert "d1.n0.g7" in " | ".join(texts(mesh))
-    with pytest.raises(InputError, match="d0 to d1"):
-        draw_svg(content, tmp_path, "d2")
-
-
-@pytest.mark.wide
-def test_groups_of_a_dragonfly_have_an_arc_for_each_two(tmp_path: Path) -> None:
-    fabric = {"kind": "dragonfly", "nic": "200 Gb/s", "nodes_per_router": 4, "routers_per_group": 4}
-    picture = draw_svg({"domains": [{"part": "gh200-nvl4", "count": 64}], "fabric": fabric}, tmp_path)
-    assert groups(picture, "edge") == 6 + 4  # four groups, each with a bundle to its hosts
-    words = texts(picture)
-    counts = [int(word.removesuffix(" links")) for word in words if re.fullmatch(r"\d+ links", word)]
-    assert (len(counts), sum(counts)) == (6, 128)
-    assert {f"r{router}" for router in range(4)} <= set(words)
-
-
-def test_long_titles_are_broken_and_every_tier_is_named(tmp_path: Path) -> None:
-    parts = ("hgx-h100", "hgx-b200", "gb200-nvl72", "hgx-h200", "hgx-a100")
-    domains = [{"part": part, "count": 2} for part in parts]
-    fabric = {"kind": "leaf-spine", "nic": "400 Gb/s"}
-    broken = [{"gpu": f"d{n}.n0.g{g}"} for n in range(10) for g in range(3)]
-    long = {"name": "a cluster with a name of many words, " * 3, "domains": domains, "fabric": fabric}
-    svg = draw_svg({**long, "broken": broken}, tmp_path)
-    assert float(svg.get("width", "").removesuffix("pt")) <= 1080
-    assert "30 out of service" in " ".join(texts(svg))
-    planes = " | ".join(texts(draw_svg("hgx-h100@16384", tmp_path)))
-    assert "4 spine planes (f.s0 to f.s3): 512 spines and 256 cores" in planes
-    once = texts(draw_svg("rubin-576", tmp_path))
-    assert sum(text.startswith("36 switch planes") for text in once) == 1
-
-
-# Faults are red and never of many; traffic, and the bottleneck
-
-
-PODS: dict[str, Any] = {"domains": [{"part": "gb200-nvl72", "count": 16}]}
-
-
-def source(content: dict[str, Any], broken: list[dict[str, Any]], level: str = "auto") -> str:
-    return dot_source(resolve_cluster({"name": "c", **content, "broken": broken}), level=level)
-
-
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ({"gpu": "d5.n3.g1"}, ["x 14 alike", "d5: 71 of 72 GPUs", ">out<", "Out of service: d5.n3.g1"]),
-        (
-            {"link": ["d5.n3.g1", "d5.s7"], "factor": 0.25},
-            ["x 14 alike", "d5.n3.g1: d5.s7", "862.5 GB/s to 900"],
-        ),
-        (
-            {"link": ["f.p5.l2", "f.s3"]},
-            ["x 14 alike", "f.p5.l2: f.s3", "f.s3: f.p5.l2 broken", "70 x 50 GB/s"],
-        ),
-    ],
-)
-def test_one_fault_opens_its_pod(fault: dict[str, Any], words: list[str]) -> None:
-    text = source(PODS, [fault])
-    for word in words:
-        assert word in text
-    assert FAULT in text
-
-
-def test_links_of_unlike_rates_are_counted_apart() -> None:
-    text = source(
-        {"domains": [{"part": "mi300x"}]}, [{"link": ["d0.n0.g1", "d0.n0.g2"], "factor": 0.5}], "gpu"
-    )
-    assert "27 of 64 GB/s each way; 1 of 64 GB/s x 0.5 = 32 GB/s each way" in text
-    assert "d0.n0.g1 - d0.n0.g2: 64 GB/s x 0.5 = 32 GB/s each way" in text
-
-
-@pytest.mark.parametrize(
-    ("part", "level"),
-    [
-        ("gb200-nvl72", "domain"),
-        ("mi300x", "gpu"),
-        ("tpu-v5p", "gpu"),
-        ("cm384", "domain"),
-        ("cm384", "gpu"),
-        pytest.param("gb200-nvl72", "gpu", marks=pytest.mark.wide),
-    ],
-)
-def test_throttled_gpus_are_drawn_named_and_counted(part: str, level: str) -> None:
-    faults = [{"gpu": "d0.n0.g1", "factor": 0.7}, {"gpu": "d0.n0.g2", "factor": 0.5}]
-    text = source({"domains": [{"part": part}]}, faults, level)
-    assert ", 2 throttled" in text
-    assert "Throttled: d0.n0.g1 at x 0.7, d0.n0.g2 at x 0.5" in text
-    assert text.count(f'bgcolor="{SLOW_FILL}"') == 2
-
-
-def traffic_overlay(name: str, pattern: str) -> TrafficOverlay:
-    cluster = resolve_cluster(name)
-    return TrafficOverlay(link_loads(cluster, pattern_traffic(pattern, len(cluster.gpus), 1e9)), pattern)
-
-
 @pytest.mark.parametrize("name", ["hgx-h100", "gb200-nvl72@144", "mi300x", "tpu-v5p"])
 @pytest.mark.parametrize("pattern", ["all-to-all", "incast"])
 def test_each_picture_names_and_marks_the_bottleneck(name: str, pattern: str) -> None:
@@ -339,6 +260,30 @@ def test_what_holds_the_bottleneck_is_drawn_open(kind: str) -> None:
     assert ">341<" in text  # the number of the GPU, in its cell
     elsewhere = dot_source(cluster, level="d0", traffic=TrafficOverlay(loads, "to one"))
     assert "Bottleneck (in a part that is not drawn):" in elsewhere
+
+
+PODS: dict[str, Any] = {"domains": [{"part": "gb200-nvl72", "count": 16}]}
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ({"gpu": "d5.n3.g1"}, ["x 14 alike", "d5: 71 of 72 GPUs", ">out<", "Out of service: d5.n3.g1"]),
+        (
+            {"link": ["d5.n3.g1", "d5.s7"], "factor": 0.25},
+            ["x 14 alike", "d5.n3.g1: d5.s7", "862.5 GB/s to 900"],
+        ),
+        (
+            {"link": ["f.p5.l2", "f.s3"]},
+            ["x 14 alike", "f.p5.l2: f.s3", "f.s3: f.p5.l2 broken", "70 x 50 GB/s"],
+        ),
+    ],
+)
+def test_one_fault_opens_its_pod(fault: dict[str, Any], words: list[str]) -> None:
+    text = dot_source(resolve_cluster({"name": "c", **PODS, "broken": [fault]}))
+    for word in words:
+        assert word in text
+    assert FAULT in text
 
 
 def gpus_drawn(root: ET.Element, word: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from itertools import product
 from math import prod
@@ -33,7 +32,6 @@ from topology.base.units import parse_quantity
 from topology.catalog.shapes import shape_of, shaped
 from topology.catalog.spelled import fabric_called, find_gpu, system_called
 from topology.files.resolve import cluster_called
-from topology.structures.torus import default_node_shape, torus_places
 
 
 def all_figures() -> list[tuple[str, Figure]]:
@@ -126,23 +124,6 @@ def test_figures_of_one_add_up_to_what_makers_print_of_all(name: str) -> None:
         assert domain.gpus * domain.gpu.dense_flop_per_s(dtype) == pytest.approx(flops, rel=0.015)
 
 
-def test_totals_and_sparse_peaks_in_notes_agree_with_their_figures() -> None:
-    links = sparse = 0
-    for place, figure in all_figures():
-        note = figure.source.replace(",", "")
-        for total, prefix, count in re.findall(
-            r"([\d.]+) ([GT])B/s for (\d+) links[^;]*both directions", note
-        ):
-            links += 1
-            both = float(total) * (1e9 if prefix == "G" else 1e12)
-            assert 2 * int(count) * figure.value == pytest.approx(both, rel=1e-3), place
-        for pattern in (r"prints (\d+) with sparsity", r"(\d+) is with sparsity"):
-            for total in re.findall(pattern, note):
-                sparse += 1
-                assert 2 * figure.value == pytest.approx(float(total) * 1e12, rel=1e-3), place
-    assert (links > 9, sparse > 7) == (True, True)
-
-
 def test_capacity_is_what_the_driver_reports() -> None:
     assert load_gpu("h100-sxm").hbm_bytes == 81559 * 2**20
     assert load_gpu("gb200").hbm_bytes == 185 * 2**30
@@ -193,6 +174,7 @@ def test_a_name_of_the_catalog_is_itself(name: str) -> None:
         ("TPU v5p@4x4x4", "tpu-v5p@4x4x4"),
         ("8 \u00d7 H100", "hgx-h100"),
         ("hgx-h100 x 4", "hgx-h100@32"),
+        ("8 H100 GPUs", "hgx-h100"),
         ("4x GB200 NVL72", "gb200-nvl72@288"),
         ("v5p x 4x4x8", "tpu-v5p@4x4x8"),
         ("Intel Gaudi 3", "gaudi3"),
@@ -249,33 +231,3 @@ def test_a_suggested_shape_is_one(chips: int) -> None:
         return
     assert prod(shape) == chips
     assert shaped(domain, shape, "test").gpus == chips
-
-
-@settings(deadline=None, max_examples=20)
-@given(st.sampled_from([(4, 4, 4), (8, 4, 4), (2, 2, 4), (8, 8, 8)]))
-def test_every_place_once_and_hosts_are_blocks(shape: tuple[int, ...]) -> None:
-    domain = shaped(load_domain("tpu-v5p"), shape, "test")
-    places = list(map(tuple, torus_places(domain).T.tolist()))
-    assert sorted(places) == sorted(set(places))
-    assert len(places) == prod(shape)
-    for host in range(0, len(places), 4):
-        xs, ys, zs = zip(*places[host : host + 4], strict=True)
-        assert (max(xs) - min(xs), max(ys) - min(ys), max(zs) - min(zs)) == (1, 1, 0)
-
-
-@pytest.mark.parametrize(
-    ("shape", "gpus", "block"),
-    [
-        ((4, 4, 4), 4, (1, 1, 4)),
-        ((4, 4, 4), 16, (1, 4, 4)),
-        ((4, 4, 4), 2, (1, 1, 2)),
-        ((3, 4), 8, None),
-        ((4, 6), 12, (2, 6)),
-    ],
-)
-def test_hosts_as_runs(shape: tuple[int, ...], gpus: int, block: tuple[int, ...] | None) -> None:
-    if block is None:
-        with pytest.raises(InputError, match="node_shape"):
-            default_node_shape(shape, gpus)
-    else:
-        assert default_node_shape(shape, gpus) == block

@@ -20,7 +20,7 @@ from helpers import link_loads
 from topology import InputError, build_cluster, cluster_names, resolve_cluster
 from topology.draw import Overlay, TrafficOverlay, dot_source, draw_cluster
 from topology.draw.overlay import Ramp
-from topology.draw.palette import FAULT, SLOW_FILL
+from topology.draw.palette import FAULT
 from topology.routes import pattern_traffic, traffic_matrix
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,7 +61,11 @@ DRAWN: list[tuple[str | dict[str, Any], str, str]] = [
     ),
     *((name, "gpu", "") for name in ("gb200-nvl72", "tpu-v5p", "helios-72", "trn2-ultra")),
     ({"domains": [{"part": "gb200-nvl72", "count": 16}], "broken": LINK_FAULTS}, "auto", ""),
-    ({"domains": [CABINET], "broken": [{"gpu": "d0.n20.g1"}, {"link": ["d0.n16.g0", "d0.n16.g1"]}]}, "auto", ""),
+    (
+        {"domains": [CABINET], "broken": [{"gpu": "d0.n20.g1"}, {"link": ["d0.n16.g0", "d0.n16.g1"]}]},
+        "auto",
+        "",
+    ),
     *(
         ({"domains": [{"part": part}], "broken": GPU_FAULTS}, "gpu", "ring")
         for part in ("mi300x", "tpu-v5p", "cm384")

@@ -133,6 +133,7 @@ def test_an_irregular_tree_keeps_names_and_differences(take: Any) -> None:
     assert graph.edges["leaf1", "core"]["bytes_per_s"] == 3 * 8 * 50e9
     assert graph.edges["leaf2", "core"]["bytes_per_s"] == 2 * 8 * 50e9
     assert graph.nodes["n4.g0"]["node"] == "n4"
+    assert graph.edges["n4.g0", "leaf2"]["fabric"] == "nic 400 Gb/s"
 
 
 def test_blocks_are_domains_of_a_rack_scale_system(take: Any) -> None:
@@ -204,30 +205,6 @@ def test_leaves_that_nothing_joins_are_asked_for(take: Any) -> None:
     assert out is not None
     assert (out.kind, out.spines, out.oversubscription) == ("leaf-spine", 1, 2.0)
     assert any("an uplink of each: 4.8 Tb/s (`join_leaves`)" in line for line in imported.assumptions)
-
-
-NESTED = """switches:
-  core: {switches: [leaf1, leaf2, leaf3, leaf4]}
-blocks:
-""" + "".join(
-    f"""- switch: leaf{i}
-  nodes: ["n[{18 * i - 17}-{18 * i}]"]
-  annotations:
-    accelerator.topograph.run/domain: d{(i + 1) // 2}
-    accelerator.topograph.run/sub-domain: rack{i}
-"""
-    for i in range(1, 5)
-)
-
-
-@pytest.mark.wide
-def test_nested_domains_are_read_at_the_level_that_the_system_has(take: Any) -> None:
-    racks = take({"m.yaml": NESTED}, gpu="gb200-nvl72")
-    assert [domain.gpus for domain in racks.spec.domains] == [72] * 4
-    assert list(racks.domains) == ["d1.rack1", "d1.rack2", "d2.rack3", "d2.rack4"]
-    wide = take({"m.yaml": NESTED}, gpu="rubin-576", oversubscription=1.0)
-    assert [domain.gpus for domain in wide.spec.domains] == [144] * 2
-    assert wide.spec.raw is None
 
 
 # Several files
@@ -357,16 +334,6 @@ def test_a_missing_cable_leaves_that_gpu_without_a_nic(take: Any, ib_rails: Any)
     assert imported.hosts[1] == "node-01"
 
 
-def test_a_node_dump_says_which_nic_is_whose(take: Any, ib_rails: Any) -> None:
-    fabric = ib_rails(pods=1, hosts=2, rails=2)
-    fabric.adapters = {key: value.replace("HCA-", "mlx5_") for key, value in fabric.adapters.items()}
-    text = host(2, "NV18", nics=2) + "\nNIC Legend:\n  NIC0: mlx5_2\n  NIC1: mlx5_1\n"
-    imported = take({"ib.out": fabric.text(), "node.txt": text}, gpu="h100-sxm")
-    graph = build_cluster(imported.spec).graph
-    # rails are the places of GPUs in their hosts: the first is that of the NIC beside the first GPU
-    assert "f.p0.l0" in graph["d0.n0.g0"]
-
-
 def test_hosts_without_a_name_join_the_domain_of_their_leaves(take: Any, ib_rails: Any) -> None:
     fabric = ib_rails(pods=2, hosts=3)
     for rail in range(4):
@@ -422,16 +389,6 @@ def test_a_fabric_with_fewer_nics_than_gpus_beside_one_with_enough_is_assumed_to
     assert any("store-0, store-1, store-top: no NIC of a GPU" in line for line in imported.anomalies)
 
 
-def test_fabrics_of_other_hosts_are_asked_about_and_left_out_by_their_hosts(take: Any, ib_rails: Any) -> None:
-    text = with_storage(ib_rails(rails=8), nics=0)
-    with pytest.raises(InputError, match=r"separate switches are connected: .* `hosts` LIST if the hosts"):
-        take({"ib.out": text}, gpu="hgx-h100")
-    imported = take({"ib.out": text}, gpu="hgx-h100", hosts="node-[00-02,10-12]")
-    assert imported.spec.scale_out is not None
-    assert imported.spec.scale_out.kind == "rail"
-    assert any("nas1, nas2: not among the hosts with GPUs" in line for line in imported.anomalies)
-
-
 def test_planes_that_only_hosts_join_are_read_as_they_are(take: Any, ib_rails: Any) -> None:
     fabric = ib_rails(pods=2, hosts=3, rails=8, spines=8)
     fabric.cables = [
@@ -445,18 +402,6 @@ def test_planes_that_only_hosts_join_are_read_as_they_are(take: Any, ib_rails: A
     assert set(graph["leaf-0-5"]) & set(graph["leaf-1-5"]) == {"spine-5"}
     assert not set(graph["leaf-0-5"]) & set(graph["leaf-1-6"])
     assert any("8 fabrics that only hosts join: planes" in line for line in imported.assumptions)
-
-
-def test_planes_of_a_table_of_links_are_read_as_they_are(take: Any) -> None:
-    rows = [f"n{h}.g{g},n{h}.s0,18,25 GB/s" for h in range(4) for g in range(2)]
-    rows += [f"n{h}.g{g},leaf{h // 2}-{g},1,400 Gb/s" for h in range(4) for g in range(2)]
-    rows += [f"leaf{pod}-{plane},spine{plane},2,400 Gb/s" for pod in range(2) for plane in range(2)]
-    imported = take({"l.csv": "a,b,count,rate\n" + "\n".join(rows)}, gpu="h100-sxm")
-    assert rates(imported) == {
-        ("gpu", "switch", 450.0): 8,
-        ("gpu", "leaf", 50.0): 8,
-        ("leaf", "spine", 100.0): 4,
-    }
 
 
 def test_a_fabric_of_a_table_that_no_gpu_reaches_is_left_out(take: Any) -> None:

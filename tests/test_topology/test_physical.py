@@ -11,15 +11,9 @@ from hypothesis import strategies as st
 
 from topology import (
     ClusterSpec,
-    RawLink,
-    RawNode,
-    RawTopology,
     build_cluster,
     cluster_names,
     load_domain,
-    load_fabric,
-    load_gpu,
-    raw_cluster_spec,
     resolve_cluster,
 )
 from topology.cables import cable_rows, cables_csv
@@ -78,7 +72,6 @@ def test_links_and_their_modules_by_hand(
         ("hgx-h100@64", 8, 2, 81.6e3, "full node"),  # four of 10.2 kW in a rack of 40.8 kW
         ("cm384@64", 4, 5, 64 / 768 * 559e3, "full domain"),  # of 12 racks of compute and 4 of switches
         ("mi300x@16", 2, None, 12e3, "chips alone"),
-        ("hgx-h800", 1, 1, 5600, "chips alone"),
         ("tpu-v5p", 16, 1, None, "no published power for tpu-v5p"),
     ],
 )
@@ -112,7 +105,6 @@ def test_racks_of_hosts_follow_from_the_power_of_a_rack() -> None:
     ("name", "kg", "words", "kind"),
     [
         ("gb200-nvl72", 1360, "racks", "assumed"),
-        ("gb200-nvl72@76", 2 * 1360, "partly filled", "assumed"),
         ("hgx-h100@64", 8 * 130.45, "hosts, without racks", "datasheet"),
         ("vr-nvl72", 2000, "racks", "projected"),
         ("gb300-nvl72", None, "gb300-nvl72: no published weight", "measured"),
@@ -169,26 +161,6 @@ def test_what_is_broken_is_cabled_still_and_links_that_stand_for_others_are_not_
     assert [row.counted for row in bundled.cabling] == [False]
     assert (bundled.copper_links, bundled.optical_links, bundled.transceivers) == (0, 0, 0)
     assert not bundled.switches
-
-
-def test_a_raw_graph_by_racks() -> None:
-    gpu, nvlink, ndr = load_gpu("h100-sxm"), load_fabric("nvlink4"), load_fabric("ib-ndr400")
-    places = [("n0", "r0"), ("n0", "r0"), ("n1", "r0"), ("n2", "r1")]
-    nodes = [RawNode(f"g{i}", "gpu", "d", node, rack, gpu=gpu) for i, (node, rack) in enumerate(places)]
-    nodes += [
-        RawNode("nic", "nic", None, "n0", "r0"),
-        RawNode("leaf", "leaf"),
-        RawNode("pcie", "pcie", None, "n0", "r0"),
-    ]
-    # switch chips of hosts are joined by copper in a rack and optically out of it, as GPUs are
-    nodes += [RawNode(f"s{i}", "switch", "d", node) for i, (node, _) in enumerate(places)]
-    pairs = [("g0", "g1"), ("g1", "g2"), ("g2", "g3"), ("s0", "s2"), ("s2", "s3")]
-    pairs += [(f"g{i}", f"s{i}") for i in range(4)]
-    rows = [RawLink(pair, nvlink, 2) for pair in pairs]
-    rows += [RawLink(pair, ndr) for pair in (("g0", "pcie"), ("pcie", "nic"), ("nic", "leaf"))]
-    found = physical_of_whole(build_cluster(raw_cluster_spec("raw", RawTopology(tuple(nodes), tuple(rows)))))
-    assert cabled(found) == {"nvlink4": (2 + 8, 2 + 2, 2 + 2), "ib-ndr400": (2, 0, 1)}
-    assert (found.racks.count, found.hosts, dict(found.switches)) == (2, 3, {"leaf": 1, "switch": 4})
 
 
 @settings(deadline=None, max_examples=12)

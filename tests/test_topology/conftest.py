@@ -42,34 +42,10 @@ class Fabric:
             lines.append("")
         return "\n".join(lines)
 
-    def ports(self) -> str:
-        """The same as ``ibnetdiscover -p`` lists it, with a port of each switch that has no cable."""
-        lines = []
-        for name in [*self.switches, *self.adapters]:
-            if name in self.switches:
-                unused = f"{self._end(name, 64)} 4x SDR"
-                lines.append(f"{unused}{' ' * 36}'{self.describe(name)}'")
-            for a, p, b, q, rate in self.cables:
-                for near, near_port, far, far_port in ((a, p, b, q), (b, q, a, p)):
-                    if near == name:
-                        ends = f"{self._end(near, near_port)} {rate.replace('x', 'x ')} - {self._end(far, far_port)}"
-                        lines.append(f"{ends} ( '{self.describe(near)}' - '{self.describe(far)}' )")
-        return "\n".join([*lines, ""])
-
-    def _end(self, name: str, port: int) -> str:
-        number = int(f"0x{self.guid(name)[2:]}", 16) + (port - 1 if name in self.adapters else 0)
-        return f"{'SW' if name in self.switches else 'CA'} {7:5} {port:2} 0x{number:016x}"
-
     def _port(self, port: int, far: str, far_port: int, rate: str, own: str | None) -> str:
         mine = f"({own[2:]})" if own else ""
         theirs = f"({self.guid(far)[2:]})" if far in self.adapters else ""
         return f'[{port}]{mine} \t"{self.guid(far)}"[{far_port}]{theirs} \t\t# "{self.describe(far)}" lid 9 {rate}'
-
-
-@pytest.fixture
-def ib_rails() -> Callable[..., Fabric]:
-    """Make rail-optimised fabrics."""
-    return rail_fabric
 
 
 def rail_fabric(
@@ -94,3 +70,8 @@ def rail_fabric(
                     far = 1 + (pod * rails + rail) * links + link
                     fabric.cables.append((f"leaf-{pod}-{rail}", near, f"spine-{spine}", far, rate))
     return fabric
+
+
+@pytest.fixture
+def ib_rails() -> Callable[..., Fabric]:
+    return rail_fabric

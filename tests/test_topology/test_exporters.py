@@ -11,10 +11,8 @@ import yaml
 
 from topology import ClusterSpec, spec_from_dict, spec_to_dict
 from topology.base.errors import InputError
-from topology.build import build_cluster
 from topology.exporters import cluster_to_yaml, topology_text, write_topology
 from topology.files.resolve import resolve_cluster
-from topology.importers import ImportOptions, import_files
 from topology.importers.importer import parse
 from topology.importers.source import read_source
 
@@ -80,27 +78,6 @@ def test_one_rack_has_blocks_alone_and_one_host_nothing(tmp_path: Path) -> None:
     assert [row["topology"] for row in rows] == ["block"]
     with pytest.raises(InputError, match="a single host"):
         write_topology(resolve_cluster("hgx-h100"), tmp_path / "topology.yaml", "slurm")
-
-
-TREE = (
-    "SwitchName=core Switches=s[1-2]\nSwitchName=s1 Switches=l[1-2]\nSwitchName=s2 Switches=l[3-4]\n"
-    "SwitchName=l1 Nodes=a[01-03]\nSwitchName=l2 Nodes=a[04-05]\nSwitchName=l3 Nodes=b[1-3]\n"
-    "SwitchName=l4 Nodes=b[5-7]\n"
-)
-
-
-def test_a_tree_survives_import_and_export(tmp_path: Path) -> None:
-    (tmp_path / "topology.conf").write_text(TREE)
-    imported = import_files([str(tmp_path / "topology.conf")], ImportOptions(gpu="hgx-h100"))
-    assert imported.spec.raw is not None
-    write_topology(build_cluster(imported.spec), tmp_path / "topology.yaml", "slurm")
-    first = parse(read_source(tmp_path / "topology.conf"), None)
-    second = parse(read_source(tmp_path / "topology.yaml"), None)
-    assert {(port.host, port.switch) for port in first.ports} == {
-        (port.host, port.switch) for port in second.ports
-    }
-    assert first.switches == second.switches
-    assert {trunk.ends for trunk in first.trunks} == {trunk.ends for trunk in second.trunks}
 
 
 def through_json(spec: ClusterSpec) -> ClusterSpec:

@@ -13,6 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers import script
 from topology.build import build_cluster
 from topology.cluster import Cluster, ClusterSpec
 from topology.files.resolve import resolve_cluster
@@ -21,6 +22,8 @@ from topology.importers.found import FabricFound
 from topology.importers.hostlist import compress_hosts, expand_hosts
 from topology.importers.importer import parse
 from topology.importers.source import Source
+
+seeds = script("tests/properties/readers.py", "reader_seeds")
 
 
 def read(text: str, name: str = "t.conf") -> FabricFound:
@@ -203,13 +206,6 @@ def test_topograph_names_switches_and_domains_in_four_forms(
 # ibnetdiscover: hosts from adapters, rails from names, and what is cabled otherwise
 
 
-@pytest.mark.parametrize(
-    ("rate", "gbit"), [("4xHDR", 200), ("2xHDR", 100), ("4xXDR", 800), ("4xEDR", 100), ("4xQDR", 32)]
-)
-def test_rates(ib_rails: Any, rate: str, gbit: float) -> None:
-    assert {port.rate.value * 8 / 1e9 for port in read(ib_rails(rate=rate).text()).ports} == {gbit}
-
-
 def swap(fabric: Any, a: str, b: str) -> None:
     """Exchange the switch ends of the cables of two adapters."""
     cables = fabric.cables
@@ -247,23 +243,6 @@ def test_hosts_without_any_name_are_counted_by_port(ib_rails: Any) -> None:
     assert "4 adapters do not name their host: 0 assigned" in seen.anomalies[0]
 
 
-def test_sharp_management_and_strangers_are_left_out_and_said(ib_rails: Any) -> None:
-    fabric = ib_rails()
-    extra = {
-        "sharp": "Mellanox Technologies Aggregation Node",
-        "u1": "x-CUFM-01 mlx5_0",
-        "b1": "ubuntu mlx5_0",
-        "b2": "ubuntu mlx5_1",
-    }
-    fabric.adapters |= extra
-    for name, leaf, port in (("sharp", 0, 65), ("u1", 0, 30), ("b1", 2, 31), ("b2", 3, 31)):
-        fabric.cables.append((f"leaf-0-{leaf}", port, name, 1, "4xNDR"))
-    seen = read(fabric.text())
-    assert len(seen.hosts) == 6
-    assert any("x-CUFM-01" in line for line in seen.anomalies)
-    assert any("ubuntu-pod0-port31: no adapter is on a leaf of its rail" in line for line in seen.anomalies)
-
-
 def test_unequal_rates_and_routers_are_said(ib_rails: Any) -> None:
     fabric = ib_rails(links=2)
     at = next(i for i, cable in enumerate(fabric.cables) if cable[2] == "spine-0")
@@ -286,19 +265,12 @@ def facts(fabric: FabricFound) -> Any:
     return [*fabric.hosts], fabric.switches, ports, trunks, fabric.pods, fabric.switch_rails, fabric.rails
 
 
-@pytest.mark.parametrize("shape", [{}, {"links": 3, "rate": "4xHDR"}, {"rails": 8, "spines": 4}])
-def test_the_list_of_ports_is_the_same_fabric(ib_rails: Any, shape: dict[str, Any]) -> None:
-    fabric = ib_rails(**shape)
-    fabric.adapters["p0h1r2"] = "MT4129 ConnectX7   Mellanox Technologies"
-    assert facts(read(fabric.ports())) == facts(read(fabric.text()))
-    fabric.adapters["two"] = "node-02 mlx4_0"
-    fabric.cables += [("leaf-0-0", 31, "two", 1, "4xFDR"), ("leaf-0-1", 31, "two", 2, "4xFDR")]
-    seen = read(fabric.ports())
-    assert [(port.nic, port.rate.value * 8 / 1e9) for port in seen.ports if "mlx4" in port.nic] == [
-        ("mlx4_0.1", 54.56),
-        ("mlx4_0.2", 54.56),
-    ]
-    assert facts(seen) == facts(read(fabric.text().replace("Ca\t1", "Ca\t2")))
+@pytest.mark.parametrize("rate", ["4xNDR", "4xHDR", "2xHDR"])
+def test_the_list_of_ports_is_the_same_fabric(rate: str) -> None:
+    tree, ports = seeds.IB.decode().replace("4xNDR", rate), seeds.IB_PORTS.decode()
+    assert facts(read(ports.replace("4x NDR", rate.replace("x", "x ")))) == facts(read(tree))
+    gbit = {"4xNDR": 400, "4xHDR": 200, "2xHDR": 100}[rate]
+    assert {port.rate.value * 8 / 1e9 for port in read(tree).ports if port.rate} == {gbit}
 
 
 # A table of links

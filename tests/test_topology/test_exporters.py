@@ -89,10 +89,12 @@ WRITTEN = {
 name: 'on'
 domains: [{gpu: h100-sxm, gpus: 4, gpus_per_node: 4, structure: mesh, link: 25 GB/s, links_per_peer: 6}]
 """,
-    "a torus": """
+    "tori": """
 name: b
 domains:
 - {gpu: tpu-v5p, structure: torus, shape: [2, 2, 4], wrap: false, link: 100 GB/s, gpus_per_node: 4}
+- {part: tpu-v5p, shape: [4, 4, 8]}
+fabric: {kind: dragonfly, nic: 100 Gb/s, nodes_per_router: 4, routers_per_group: 4}
 """,
     "a fat tree": """
 name: c

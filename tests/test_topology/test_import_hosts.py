@@ -508,6 +508,7 @@ def test_nics_are_conserved(tmp_path_factory: pytest.TempPathFactory, host: Host
         ]
         rate = sum(graph.edges[edge]["bytes_per_s"] for edge in edges)
         assert rate == pytest.approx(4 * host.near() * host.gbit * 1e9 / 8), imported.assumptions
+        assert {graph.edges[edge]["fabric"] for edge in edges} <= {f"nic {host.gbit} Gb/s"}
         # every NIC node has one cable, and as much below it as above it
         for nic in (node for node, kind in kinds.items() if kind == "nic"):
             below = [other for other in graph[nic] if other not in leaves]

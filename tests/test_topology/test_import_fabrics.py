@@ -233,21 +233,6 @@ def test_hosts_without_any_name_are_counted_by_port(ib_rails: Any) -> None:
     assert "4 adapters do not name their host: 0 assigned" in seen.anomalies[0]
 
 
-def test_unequal_rates_and_routers_are_said(ib_rails: Any) -> None:
-    fabric = ib_rails(links=2)
-    at = next(i for i, cable in enumerate(fabric.cables) if cable[2] == "spine-0")
-    fabric.cables[at] = (*fabric.cables[at][:4], "4xHDR")
-    router = 'Rt\t1 "R-00000000c0000000"\t\t# "router"\n[1](c0000000) \t"S-00000000a0000000"[64] # 4xNDR\n'
-    leaf = '"MF0;leaf-0-0:MQM9700/U1" enhanced port 0 lid 7 lmc 0\n'
-    text = fabric.text().replace(leaf, leaf + '[64] \t"R-00000000c0000000"[1] # 4xNDR\n') + router
-    seen = read(text)
-    assert next(trunk.rate.value for trunk in seen.trunks if trunk.ends == ("leaf-0-0", "spine-0")) == 25e9
-    assert any(
-        "leaf-0-0 to spine-0 runs at 4xNDR, another link of the two at 200 Gb/s" in a for a in seen.anomalies
-    )
-    assert any("R-00000000c0000000: routers; left out." in line for line in seen.anomalies)
-
-
 def facts(fabric: FabricFound) -> Any:
     """What a fabric is, without the lines of the file that say so."""
     ports = [(p.host, p.switch, p.nic, p.rate and p.rate.value, p.rail) for p in fabric.ports]

@@ -22,6 +22,7 @@ HALVES = topo_m(
     {(i + at, j + at): "NV18" for i in range(4) for j in range(i + 1, 4) for at in (0, 4)},
 )
 CSV = "a,b,count,rate\nh0.g0,h0.s0,18,25 GB/s\nh0.g1,h0.s0,18,25 GB/s\n"
+NIC = '<nic><net name="a&#x9b;31m" speed="1"/></nic>'
 BOMB = """<?xml version="1.0"?>
 <!DOCTYPE lolz [<!ENTITY a "lol"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>
 <system version="1"><cpu numaid="&b;"/></system>"""
@@ -46,11 +47,7 @@ HOSTILE: list[tuple[str, bytes | str, str]] = [
     ("cut.json", '[{"links": [{"compounded_links": [', "cut.json: column .*is the file truncated"),
     ("hosts.conf", "SwitchName=s Nodes=n[1-1000000000]\n", "line 1: hostlist .* more than 200000"),
     ("escape.json", '{"instances": [{"id": "n1\\u0000", "network_layers": ["a"]}]}', "without control"),
-    (
-        "escape.xml",
-        '<system><cpu><nic><net name="a&#x9b;31m" speed="1"/></nic></cpu></system>',
-        "without control",
-    ),
+    ("escape.xml", f"<system><cpu>{NIC}<pci busid='0000:00:00.0'/></cpu></system>", "without control"),
     ("turned.conf", "SwitchName=s Nodes=n\u0085[1-2]\n", "line 1: has the control character 0x85"),
     ("twice.xml", '<system version="1" version="2"/>', "line 1: column .*duplicate attribute"),
 ]

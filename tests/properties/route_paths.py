@@ -1,7 +1,6 @@
 """Every route of every pair of GPUs, written out one by one: the plain reading of the routing rules.
 
-Slow and short on purpose. The tests of ``topology.routes`` compare its loads with these routes, and ``compare.py``
-gives them to a network simulator.
+Slow and short on purpose: loads of ``topology.routes`` are held against these routes.
 """
 
 from __future__ import annotations

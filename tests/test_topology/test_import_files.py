@@ -30,6 +30,8 @@ def host(count: int, cell: str, nics: int = 0) -> str:
 
 
 EIGHT, FOUR = host(8, "NV18"), host(4, "NV18")
+OWN: dict[str, Any] = {"gpu": "a-card", "hbm": "94 GB", "pcie": "64 GB/s", "socket_link": "100 GB/s"}
+OWN["fabrics"] = ("nvlink4",)
 FULL: dict[str, Any] = {"gpu": "h100-sxm", "nic": "400 Gb/s", "oversubscription": 1.0}
 
 
@@ -259,17 +261,9 @@ UNEVEN = tree(40, 16).replace("Nodes=n[1-16]", "Nodes=n[1-3]").replace("n[33-48]
         ({"t.txt": host(2, "NV4")}, {"gpu": "v100", "hbm": "80 GB"}, "`fabric`"),
         ({"t.txt": EIGHT}, {"gpu": "h100-sxm", "pcie": "fast"}, "`pcie`.*fast"),
         ({"t.txt": EIGHT}, FULL | {"gpus_per_node": 4}, "node0 has 8 GPUs, but `gpus_per_node` says 4"),
-        (
-            {"t.conf": TREE},
-            FULL | {"gpu": "own", "hbm": "48 GB", "gpus_per_node": 4},
-            "the GPUs of a node are connected",
-        ),
+        ({"t.conf": TREE}, OWN | {"gpus_per_node": 4, "nic": "1 Gb/s"}, "the GPUs of a node are connected"),
         ({"l.csv": CSV, "t.conf": TREE}, FULL, r"describes a whole cluster, so t\.conf cannot be added"),
-        (
-            {"l.csv": CSV + "n2.g0,n2.g1,25 GB/s\n"},
-            {"gpu": "own", "hbm": "80 GB"},
-            "not all connected: 2 islands",
-        ),
+        ({"l.csv": CSV + CSV[9:].replace("n1", "n2")}, OWN, "not all connected: 2 islands"),
         ({"t.conf": TREE, "n1.txt": EIGHT, "n1=a.txt": EIGHT}, FULL, "both describe host n1"),
         ({"t.conf": TREE}, FULL | {"oversubscription": 0.0}, "`oversubscription` 0: must be above 0"),
         ({"t.conf": TREE}, FULL | {"domains": "rack"}, r"`domains` rack: leaf or node\."),
@@ -278,14 +272,14 @@ UNEVEN = tree(40, 16).replace("Nodes=n[1-16]", "Nodes=n[1-3]").replace("n[33-48]
         (
             {"b.conf": BLOCK, "n[1-5]=a.txt": EIGHT, "n6=b.txt": FOUR},
             {"gpu": "hgx-h100"},
-            "names no switches, and its",
+            "names no switches",
         ),
         ({"t.conf": "SwitchName=s Nodes=n[1-20000]\n"}, {"gpu": "hgx-h100"}, "160,000 GPUs; at most 131,072"),
         ({"t.conf": TREE}, FULL | {"oversubscription": 1e-9}, r"are connected by \S+ links; the maximum is"),
         (
             {"t.conf": TREE.replace("leaf1", "n1.g0").replace("leaf[1-2]", "n1.g0,leaf2")},
             FULL,
-            r"two parts are named n1\.g0",
+            "two parts are",
         ),
     ],
 )
@@ -407,15 +401,6 @@ def pairs(cell: str, nics: int = 0) -> str:
     return topo_m(names, cells | {(8, 9): "SYS"})
 
 
-OWN: dict[str, Any] = {
-    "gpu": "a-card",
-    "hbm": "94 GB",
-    "fabrics": ("nvlink4",),
-    "pcie": "64 GB/s",
-    "socket_link": "100 GB/s",
-}
-
-
 def test_pairs_of_pcie_gpus_are_kept_and_joined_over_pcie(take: Any) -> None:
     imported = take({"t.txt": pairs("NV12")}, **OWN)
     assert rates(imported) == {
@@ -441,14 +426,9 @@ def test_pairs_have_the_links_of_the_catalog_or_are_refused(take: Any) -> None:
     ):
         with pytest.raises(InputError, match=words):
             take({"t.txt": pairs(cell)}, gpu=gpu, **pcie)
-    edges = rates(
-        take({"t.txt": pairs("NV12", nics=2), "t.conf": TREE}, **OWN, nic="400 Gb/s", oversubscription=1.0)
-    )
-    assert (edges["gpu", "gpu", 300.0], edges["gpu", "pcie", 64.0], edges["leaf", "nic", 50.0]) == (
-        24,
-        48,
-        12,
-    )
+    edges = rates(take({"t.txt": pairs("NV12", nics=2), "t.conf": TREE}, **FULL | OWN))
+    assert edges["gpu", "gpu", 300.0] == 24
+    assert (edges["gpu", "pcie", 64.0], edges["leaf", "nic", 50.0]) == (48, 12)
 
 
 def with_legend(text: str, *names: str) -> str:
@@ -466,9 +446,7 @@ def test_nics_of_a_dump_and_of_the_fabric_are_compared(take: Any, ib_rails: Any)
         dump = with_legend(host(2, "NV18", nics=len(names)), *names)
         return take({"ib.out": text, "node.txt": dump}, gpu="h100-sxm")
 
-    with pytest.raises(
-        InputError, match=r"NIC mlx5_2 of node-00 is cabled, but node\.txt lists only mlx5_1, x"
-    ):
+    with pytest.raises(InputError, match=r"NIC mlx5_2 of node-00 is cabled, but node\.txt lists only mlx5_1"):
         with_nics("mlx5_1", "x")
     with pytest.raises(InputError, match=r"node-00 has 2 cabled NICs, but node\.txt lists 1\."):
         with_nics("x")
@@ -520,11 +498,7 @@ def test_is_read_and_read_back(
 @pytest.mark.parametrize(
     ("name", "options", "problem"),
     [
-        (
-            "topo_m_dgx_h100_12nic_truncated.txt",
-            {"gpu": "h100-sxm"},
-            "line 15: .* NIC6 to NIC11, without rows",
-        ),
+        ("topo_m_dgx_h100_12nic_truncated.txt", {}, "line 15: .* NIC6 to NIC11, without rows"),
         ("topo_m_epyc_4gpu_5nic_flat.txt", {"gpu": "l40s", "hbm": "48 GB"}, "PCIe rate of a GPU"),
         ("nccl_graph_azure_ncv4.xml", {}, "line 1: is an NCCL graph"),
         ("astra_network_ring_fc_switch.yml", {}, "none of the supported kinds"),
@@ -544,10 +518,8 @@ def test_eight_racks_of_gb200(tmp_path: Path) -> None:
     kinds = Counter(node.kind for node in raw.nodes)
     assert (kinds["leaf"], kinds["spine"]) == (31, 9)
     kind = {node.id: node.kind for node in raw.nodes}
-    assert (
-        sum(link.count for link in raw.links if {kind[end] for end in link.between} == {"leaf", "spine"})
-        == 532
-    )
+    uplinks = [link for link in raw.links if {kind[end] for end in link.between} == {"leaf", "spine"}]
+    assert sum(link.count for link in uplinks) == 532
     assert len(imported.spec.domains) == 8
     assert all(domain.gpus <= 72 for domain in imported.spec.domains)
     swaps = [line for line in imported.anomalies if "a leaf of rail" in line]

@@ -157,7 +157,7 @@ def test_case_and_what_stands_between_words_do_not_matter(name: str, random: Ran
         ("TPU v5p@4x4x4", "tpu-v5p@4x4x4"),
         ("8 \u00d7 H100", "hgx-h100"),
         ("hgx-h100 x 4", "hgx-h100@32"),
-        ("8 H100 GPUs", "hgx-h100"),
+        ("8xH100 GPUs", "hgx-h100"),
         ("4x GB200 NVL72", "gb200-nvl72@288"),
         ("v5p x 4x4x8", "tpu-v5p@4x4x8"),
         ("Intel Gaudi 3", "gaudi3"),

@@ -1,18 +1,26 @@
-"""Work of attention, dense weights and experts: flop and bytes by hand, on 100 Tflop/s and 1 TB/s."""
-
-from dataclasses import replace
+"""Terms of a step by hand, on round figures: attention, dense weights and experts, all-reduces, all-to-alls."""
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.stats import norm
 
-from cost.experts.tokens.reach import balanced_use
+from cost.calibration.alltoall import load_kernels
+from cost.experts.tokens.reach import Routing, balanced_use
+from cost.experts.tokens.volumes import Volumes, alltoall_volumes
 from cost.inputs.machine import Unit, stage_rates
 from cost.inputs.workload import StepShape
+from cost.model import MoeFfn
 from cost.resolve import resolve_model
+from cost.terms.all_reduce import all_reduce_part
+from cost.terms.alltoall_kernel import Leg, alltoall_seconds, vector_bytes, wire_bytes
 from cost.terms.attention import attention_works
 from cost.terms.dense import dense_work
-from cost.terms.experts import DRAFT_SPREAD, _touched, even_expert_work, placed_expert_work
+from cost.terms.experts import even_expert_work, placed_expert_work
+from cost.terms.work import StepCost
+from topology.base.errors import InputError
+from toys import figure
 
 
 @pytest.fixture
@@ -83,14 +91,6 @@ def test_a_prompt_computes_tokens_times_half_its_length(toy, rates):
     assert longer.compute_s == pytest.approx(2 * scores.compute_s)
 
 
-def test_a_mixed_step_has_both_kinds_of_scores(toy, rates):
-    shape = StepShape(sequences=3, context=100, prompt_tokens=6, prompt_length=100)
-    projections, decoding, prompts = works_of(toy, shape, rates)
-    assert projections.compute_s == pytest.approx(2 * 12_288 * 9 / 1e14)
-    assert decoding.compute_s == works_of(toy, replace(shape, prompt_tokens=0.0), rates)[1].compute_s
-    assert prompts.compute_s == works_of(toy, replace(shape, sequences=0.0), rates)[1].compute_s
-
-
 def test_placed_experts_compute_their_pairs_and_read_what_is_touched(toy, rates):
     # 12 tokens x top 2 over 4 GPUs: 6 pairs each; 2 slots a GPU, each missed by 12 tokens with chance 0.75 ** 12
     use = balanced_use(2, np.full(4, 2), experts=8, top_k=2)
@@ -143,28 +143,21 @@ def test_mla_rebuilds_keys_and_values_of_the_cached_part(rates):
     assert scores.memory_s == pytest.approx(1000 * 576 * 2 / 1e12)
 
 
-@pytest.mark.parametrize("skew", [0.63, 1.0, 1.4])
+@pytest.mark.parametrize(("skew", "queries"), [(0.63, 1), (1.0, 3), (1.4, 1)])
 @pytest.mark.parametrize("tokens", [1, 8, 64, 1000, 30_000])
-def test_experts_of_unequal_use_as_by_brute_force(skew, tokens):
-    # 100,000 experts at even steps of the normal distribution: each token uses each with its own chance
-    chance = 8 / 256
+def test_experts_of_unequal_use_as_by_brute_force(rates, skew, queries, tokens):
+    """100,000 experts at even steps of the normal distribution: each token uses each with its own chance.
+
+    The second and third token of a sequence use half as many further experts.
+    """
+    moe = MoeFfn(experts=256, top_k=8, expert_params=3_000, shared_params=0, router_params=0, columns=16)
+    shape = StepShape(sequences=tokens, queries=queries, skew=skew)
+    work = even_expert_work(moe, shape, weights="bf16", rates=rates)
     use = np.exp(skew * norm.ppf((np.arange(100_000) + 0.5) / 100_000) - skew**2 / 2)
-    expected = np.mean(1 - (1 - np.minimum(chance * use, 1.0)) ** tokens)
-    assert _touched(chance, tokens, skew) == pytest.approx(expected, rel=1e-3 if skew <= 1 else 0.01)
-
-
-def test_drafts_of_a_sequence_use_its_experts_again_where_use_is_unequal(toy, rates):
-    # 2 sequences of 3 tokens on 4 GPUs with 8 experts, top 2: 24 tokens, of which unequal use counts 16
-    shape = StepShape(attention_dp=4.0, ep=4.0, sequences=2.0, queries=3.0)
-    work = {
-        skew: even_expert_work(toy.moe.ffn, replace(shape, skew=skew), weights="bf16", rates=rates)
-        for skew in (0.0, 1.0)
-    }
-    byte_s = 2 * 3000 / 1e12
-    assert DRAFT_SPREAD == 0.5
-    assert work[0.0].memory_s == pytest.approx(2 * (1 - 0.75**24) * byte_s)
-    assert work[1.0].memory_s == pytest.approx(2 * float(_touched(0.25, 16.0, 1.0)) * byte_s)
-    assert work[1.0].compute_s == pytest.approx(work[0.0].compute_s), "all tokens are computed"
+    fresh = tokens * (1 + 0.5 * (queries - 1))
+    touched = np.mean(1 - (1 - np.minimum(8 / 256 * use, 1.0)) ** fresh)
+    assert work.memory_s == pytest.approx(256 * touched * 6_000 / 1e12, rel=1e-3 if skew <= 1 else 0.01)
+    assert work.compute_s == pytest.approx(2 * 3_000 * 8 * tokens * queries / 1e14), "all tokens are computed"
 
 
 @pytest.mark.parametrize(
@@ -196,3 +189,130 @@ def test_a_mixture_takes_the_time_of_its_formats_one_after_the_other(toy, share)
 
     parts = zip(seconds("fp8", share * 1e6), seconds("bf16", (1 - share) * 1e6), strict=True)
     assert seconds(name, 1e6) == pytest.approx([one + other for one, other in parts])
+
+
+def reduced(toy, shape, *, times=2.0, layers=3, **cluster):
+    rates = stage_rates(
+        toy.cluster(toy.domain(4, latency=1e-6), 4, latency=1e-5, **cluster), range(8), ["bf16"]
+    )
+    return all_reduce_part(64, shape, times=times, rates=rates, layers=layers), rates
+
+
+@pytest.mark.parametrize(
+    ("tp", "up_s", "out_s", "crossing", "latency_s"),
+    [
+        (1, 0, 0, 0, 2e-6),
+        # 20 vectors of 128 bytes; reduce-scatter and all-gather send 3/4 of them each, in two calls
+        (4, 2 * 2 * 3 / 4 * 20 * 128 / 1e11, 0, 0, 2e-6),
+        # 40 vectors over domains of 4: each GPU holds a quarter and reduces it with one other
+        (8, 2 * 2 * 3 / 4 * 40 * 128 / 1e11, 2 * 2 * 1 / 2 * 40 * 128 / 4 / 1e10, 2, 2e-6 + 4e-5),
+    ],
+)
+def test_twice_what_a_rank_lacks_inside_domains_and_between_them(toy, tp, up_s, out_s, crossing, latency_s):
+    part, _ = reduced(toy, StepShape(tp=tp, sequences=5, domain_gpus=4))
+    assert (part.up_s, part.out_s) == (pytest.approx(up_s), pytest.approx(out_s))
+    assert (part.calls, part.crossing, part.layers) == (2 * (tp > 1), crossing, 3)
+    assert part.latency_s == pytest.approx(latency_s)
+
+
+def test_a_tree_over_more_domains_is_deeper(toy):
+    # tp 16 over 2, 3 (as wide as 4), 4 and 8 domains: 1, 2, 2 and 3 rounds of 40 us and of the delay of crossing
+    for domains, rounds in ((2, 1), (4, 2), (8, 3), (16, 4)):
+        part, _ = reduced(toy, StepShape(tp=16, sequences=5, domain_gpus=16 / domains))
+        assert part.crossing == 2 * rounds
+        assert part.latency_s == pytest.approx(2e-6 + rounds * 4e-5)
+    part, _ = reduced(toy, StepShape(tp=12, sequences=5, domain_gpus=4))
+    assert part.crossing == 4
+
+
+def test_domains_that_nothing_joins_are_refused(toy):
+    with pytest.raises(InputError, match="no `fabric:`"):
+        reduced(toy, StepShape(tp=8, sequences=5, domain_gpus=4), out=0)
+
+
+def test_seconds_of_calls_are_paid_where_kernels_lose(toy):
+    part, rates = reduced(toy, StepShape(tp=8, sequences=5, domain_gpus=4))
+    moved = 3 * (part.up_s + part.out_s)
+    ideal, real = StepCost(), StepCost()
+    changed = {"delay__all_reduce": 1e-3, "delay__all_reduce_out": 1e-2, "links__all_reduce": 0.5}
+    ideal.add_reduce(part, toy.coefficients(links__all_reduce=0.5), rates)
+    real.add_reduce(part, toy.coefficients(ideal=False, **changed), rates)
+    assert ideal.total_s == pytest.approx(2 * moved)
+    # 3 layers of 2 calls, each with both latencies and both delays
+    assert real.total_s == pytest.approx(2 * moved + 6 * (1e-3 + 1e-2 + 4.2e-5))
+    assert real.floor_s == ideal.floor_s == {"up": 3 * part.up_s, "out": 3 * part.out_s}
+
+
+def volumes(up, out=0.0, received=0.0):
+    return Volumes(*(np.asarray(value, dtype=float) for value in (up, out, received)))
+
+
+def seconds(leg, what, *, size=1000.0, up=1e9, out=1e8, ep=8, scaled=False):
+    return alltoall_seconds(
+        leg, what, vector_bytes=size, up_bytes_per_s=up, out_bytes_per_s=out, ep=ep, scaled=scaled
+    )
+
+
+LEG = {"alpha_up_s": 1.0, "up": 1.0}
+OUT = {"alpha_out_s": 2.0, "out": 0.8}
+
+
+@pytest.mark.parametrize(
+    ("leg", "moved", "options", "expected_s"),
+    [
+        ({"up": 0.5}, (5e6,), {}, 1 + 5e9 / 0.5e9),
+        (OUT | {"up": 0.5}, (5e6, 4e5), {}, 2 + 10),  # 4e8 / 0.8e8 = 5 s pass meanwhile
+        (OUT | {"up": 0.5}, (5e6, 4e6), {}, 2 + 50),
+        ({"floor_s": 3.0, "peer_s": 0.25}, (1e6,), {"ep": 4}, 1 + 3),  # 1 + 1 + 1 is less than the floor
+        ({"floor_s": 3.0, "peer_s": 0.25}, (5e6,), {"ep": 4}, 1 + 1 + 5),
+        # copies are made once, twice where vectors are forwarded
+        (OUT | {"copy_bytes_per_s": 1e9}, (1e6,), {}, 1 + 1 + 1),
+        (OUT | {"copy_bytes_per_s": 1e9}, (1e6, 1.0), {}, 2 + 1 + 2),
+        # scales are made while links work, and what comes is unpacked after
+        ({"scale_s": 1e-6, "unpack_s": 2e-6}, (1e6, 0.0, 3e6), {"ep": 2, "scaled": True}, 1 + 6 + 6),
+        ({"scale_s": 1e-6, "unpack_s": 2e-6}, (1e6, 0.0, 3e6), {"ep": 2}, 1 + 1 + 6),
+    ],
+)
+def test_seconds_of_an_all_to_all_by_hand(leg, moved, options, expected_s):
+    made = Leg(**{name: figure(value, "") for name, value in (LEG | leg).items()})
+    assert seconds(made, volumes(*moved), **options) == pytest.approx(expected_s)
+
+
+def test_nothing_to_send_takes_no_time_and_a_kernel_of_one_domain_cannot_cross():
+    leg = load_kernels()["deepep-ll"].dispatch
+    assert seconds(leg, volumes([0.0, 1.0])).tolist()[0] == 0.0
+    with pytest.raises(InputError, match="inside a scale-up domain"):
+        seconds(Leg(figure(1.0, "s"), figure(1.0, "1")), volumes(1.0, 1.0))
+
+
+@settings(max_examples=60)
+@given(
+    kernel=st.sampled_from(list(load_kernels().values())),
+    name=st.sampled_from(["dispatch", "combine"]),
+    tokens=st.floats(0.5, 16384),
+    ep=st.sampled_from([2, 8, 16, 24, 32, 72, 256]),
+    up=st.floats(1e9, 2e12),
+    slower=st.floats(1.0, 8.0),
+)
+def test_never_faster_than_bytes_over_the_peak_rate(kernel, name, tokens, ep, up, slower):
+    leg, out, size = getattr(kernel, name), up / slower, wire_bytes(7168, "fp8")
+    inside = ep if leg.out is None else 8
+    moved = alltoall_volumes(kernel.family, Routing(256, 8, 8, 4), tokens=tokens, ep=ep, domain_gpus=inside)
+    shortest = max(float(moved.up) * size / up, float(moved.out) * size / out)
+    assert float(seconds(leg, moved, size=size, up=up, out=out, ep=ep)) >= shortest
+
+
+@pytest.mark.parametrize(
+    ("weights", "dispatch"),
+    [
+        ("fp8", 7_392),  # 7,168 values and 56 scales of 4 bytes
+        ("mxfp8", 7_392),  # 8 bits and a scale for 32
+        ("nvfp4", 7_392),
+        ("bf16", 14_336),
+        ("nvfp4*0.3+bf16*0.7", 14_336),
+    ],
+)
+def test_bytes_of_a_hidden_vector(weights, dispatch):
+    assert vector_bytes(7168, weights) == (dispatch, 14_336)
+    with pytest.raises(InputError, match="bf16, fp16, fp8"):
+        wire_bytes(7168, "int3")

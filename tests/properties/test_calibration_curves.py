@@ -40,7 +40,6 @@ def test_values_by_hand(figure, value):
 FIGURES = st.lists(st.floats(1.0, 1e16), min_size=1, max_size=5, unique=True).map(sorted)
 
 
-@settings(deadline=None)
 @given(FIGURES, st.data(), st.floats(0.1, 1e17), st.floats(1.0, 1e3))
 def test_a_higher_peak_never_gives_a_lower_rate(peaks, data, peak, factor):
     rates = sorted(data.draw(st.floats(1e-3, 1e16)) for _ in peaks)
@@ -49,7 +48,6 @@ def test_a_higher_peak_never_gives_a_lower_rate(peaks, data, peak, factor):
     assert fast >= slow * (1 - 1e-9)
 
 
-@settings(deadline=None)
 @given(FIGURES, st.data(), st.floats(0.1, 1e17), st.floats(1.0, 1e3))
 def test_a_better_figure_never_gives_a_longer_delay(figures, data, figure, factor):
     delays = sorted((data.draw(st.floats(1e-9, 1.0)) for _ in figures), reverse=True)

@@ -65,7 +65,7 @@ def lp_by_highs(row: np.ndarray, slot_gpu: np.ndarray, load: np.ndarray, speed: 
 
 
 @given(seed=st.integers(0, 10**6), per_node=st.sampled_from([1, 2, 3, 4]), gpus=st.integers(1, 6))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_source_shares_are_those_of_the_ranks_one_by_one(seed, per_node, gpus):
     assignment = drawn(seed, experts=5, gpus=gpus, slots=5)
     nodes = np.arange(gpus) // per_node
@@ -75,7 +75,7 @@ def test_source_shares_are_those_of_the_ranks_one_by_one(seed, per_node, gpus):
 
 
 @given(seed=st.integers(0, 10**6), tp=st.sampled_from([1, 2, 4, 8]), groups=st.integers(1, 3))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_rank_shares_are_those_of_the_ranks_one_by_one(seed, tp, groups):
     gpus = tp * groups
     assignment = drawn(seed, experts=5, gpus=gpus, slots=5)
@@ -95,7 +95,7 @@ def test_rank_shares_are_those_of_the_ranks_one_by_one(seed, tp, groups):
     slots=st.integers(2, 4),
     fast=st.booleans(),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_lp_is_that_of_highs(seed, gpus, slots, fast):
     rng = np.random.default_rng(seed)
     experts = int(rng.integers(1, gpus * slots + 1))
@@ -201,7 +201,6 @@ def test_loads_of_another_shape_are_refused(shape, said):
         expert_use(linear(2, 4, 2), loads(*np.ones(shape)), 1)
 
 
-@settings(deadline=None, max_examples=20)
 @given(st.integers(1, 9), st.integers(1, 4), st.integers(1, 5))
 def test_balanced_use_is_that_of_equal_loads(gpus, each, layers):
     experts = gpus * each

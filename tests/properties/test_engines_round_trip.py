@@ -52,7 +52,7 @@ def written(engine: Engine, mapping: ExpertMapping, facts: ModelFacts, folder: s
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(case=mappings())
 def test_round_trip(name: str, case: tuple[ExpertMapping, ModelFacts]) -> None:
     mapping, facts = case

@@ -91,7 +91,7 @@ def solved(
 rates = st.floats(1.0, 100.0)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_the_best_of_all_counts(data: st.DataObject) -> None:
     columns = [
@@ -137,7 +137,7 @@ def test_slow_gpus_come_last_and_cost_what_they_cost() -> None:
     assert 4 in slow.gpus
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.data())
 def test_a_replica_stands_where_each_block_finds_a_domain_of_its_own(data: st.DataObject) -> None:
     of = classes((4, data.draw(st.integers(1, 3))), (3, 2), slow=data.draw(st.integers(0, 1)))
@@ -172,7 +172,7 @@ def test_replicas_of_both_phases_come_on_top_of_one_group() -> None:
     assert answer.requests / problem.scale == pytest.approx(4.5, rel=3e-4)
 
 
-@settings(max_examples=16, deadline=None)
+@settings(max_examples=16)
 @given(
     each=st.lists(rates, min_size=5, max_size=5),
     last=st.sampled_from([((PREFILL, 1), (PREFILL, 2)), ((BOTH, 2), (BOTH, 3))]),

@@ -174,7 +174,7 @@ def test_a_goal_without_its_figure_says_which_is_missing() -> None:
         require_goal("cheap")
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(tolerance=st.floats(0, 0.3))
 def test_what_is_taken_is_within_the_tolerance_of_the_best(tolerance: float) -> None:
     best, found = chosen(where(), tolerance=0.0), chosen(where(), tolerance=tolerance)

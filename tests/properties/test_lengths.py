@@ -106,7 +106,7 @@ def test_a_worker_takes_all_lengths_one_after_the_other(ttft_s: float | None) ->
         for (_, found), first in zip(prefill, caches, strict=True):
             of: dict[tuple[int, ...], float] = {}
             for i in range(len(found)):
-                if first.seconds(i, first.receive_s[row]) > (ttft_s or 1e9):  # type: ignore[arg-type]
+                if first.seconds(i, first.receive_s[row]) > (ttft_s or 1e9):
                     continue
                 key = tuple(int(getattr(found, name)[i]) for name in ("gpus", "stages", "tp", "ep", "moe_tp"))
                 rate = found.batch[i] * found.gpus[i] / found.step_s[i]
@@ -121,7 +121,7 @@ def test_a_worker_takes_all_lengths_one_after_the_other(ttft_s: float | None) ->
                 if x_d * 8 + -(-x_p * gpus // 8) * 8 <= 16 and gpus <= 8:
                     most = max(most, min(x_d * rate_d, x_p * rate_p))
         found = match_rates(
-            decode.rows([row]),  # type: ignore[arg-type]
+            decode.rows([row]),
             prefill[0][1],
             osl=lengths.mean_osl,
             ttft_s=ttft_s,

@@ -49,7 +49,7 @@ def over_choices(where: np.ndarray, routing: Routing) -> np.ndarray:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_experts_anywhere_are_reached_as_counted(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows = rng.permutation(12)[None]

@@ -211,7 +211,7 @@ def totals(front: Front, chosen: Sequence[int]) -> tuple[int, float, float]:
     )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(front=fronts(), spare=st.integers(0, 30))
 def test_a_budget_is_spent_as_well_as_it_can_be(front: Front, spare: int) -> None:
     most = sum(points[0].moves for points in front.points) + spare
@@ -222,7 +222,7 @@ def test_a_budget_is_spent_as_well_as_it_can_be(front: Front, spare: int) -> Non
     assert value == pytest.approx(best, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(front=fronts(), spare=st.integers(0, 30))
 def test_along_the_hulls_the_budget_holds_and_more_is_never_worse(front: Front, spare: int) -> None:
     most = sum(points[0].moves for points in front.points) + spare
@@ -237,7 +237,7 @@ def test_along_the_hulls_the_budget_holds_and_more_is_never_worse(front: Front, 
     assert value >= totals(front, within(front, most))[1] - 1e-9
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(front=fronts(), price=st.floats(1e-3, 1.0))
 def test_every_move_is_made_that_is_worth_its_price(front: Front, price: float) -> None:
     def cost(chosen: Sequence[int]) -> float:
@@ -254,7 +254,7 @@ def test_a_budget_below_the_fewest_moves_is_refused() -> None:
         within(front, 2)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(front=fronts(), part=st.floats(0.0, 1.0))
 def test_a_balancedness_within_reach_is_reached_and_no_layer_could_go_back(front: Front, part: float) -> None:
     low = totals(front, [0] * len(front.points))[2]

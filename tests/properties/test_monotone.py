@@ -99,7 +99,7 @@ def test_pools_of_more_gpus_serve_no_fewer_requests() -> None:
     assert rates[1] >= rates[0] * ROUNDED
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.sampled_from([f"{HOST}@16", f"{RACK}@36"]), st.sampled_from(sorted(MODELS.values())), st.data())
 def test_looser_service_levels_and_shorter_contexts_are_never_slower(
     name: str, model: str, data: st.DataObject
@@ -119,7 +119,7 @@ def test_looser_service_levels_and_shorter_contexts_are_never_slower(
     drafts=st.booleans(),
     imbalance=st.sampled_from([1.0, 1.6, None]),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_no_layout_is_faster_with_more_sequences(
     cluster: str, model: str, context: int, drafts: bool, imbalance: float | None
 ) -> None:

@@ -92,7 +92,7 @@ def loads(draw, windows, layers, experts):
 ALL = ("static", "vllm", "sglang", "rackplan", "rackplan:none", "rackplan-linear")
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.data(), st.sampled_from(ALL))
 def test_no_policy_sees_the_future(data, name):
     """What comes in the last window changes no placement, and nothing that was scored before it."""
@@ -107,7 +107,7 @@ def test_no_policy_sees_the_future(data, name):
         assert [each.moves for each in one.replans] == [each.moves for each in two.replans]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.data(), st.sampled_from([0.0, 0.1, 0.25]))
 def test_ours_keeps_its_budget_after_the_first_window(data, budget):
     windows = loads(data.draw, 5, 2, 8)

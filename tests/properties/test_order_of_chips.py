@@ -255,7 +255,7 @@ def test_no_better_chip_of_the_catalog_is_slower_at_any_speed(
     st.integers(100, 40_000),
 )
 @example("vr-nvl72@16", "fp8_flop_per_s", 2.0, LATENT, "decode", 13_904)  # a layout that leaves a GPU idle
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_nor_is_one_with_any_figure_better_by_any_factor(
     chip: str, figure: str, factor: float, model: str, phase: str, context: int
 ) -> None:

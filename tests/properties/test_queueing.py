@@ -49,7 +49,7 @@ def test_an_idle_cluster_serves_in_unloaded_times():
     assert outcome.done_s - outcome.first_s == pytest.approx(49 * (0.004 + PER_SEQUENCE))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 10**6),
     users=st.integers(1, 40),
@@ -72,7 +72,6 @@ def test_work_is_conserved_however_it_is_batched(seed, users, scheduler, room):
         assert one.context == pytest.approx(0, abs=1e-6)
 
 
-@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), mixes=st.booleans(), rate=st.floats(2, 30))
 def test_stretches_are_what_a_simulator_of_single_steps_finds(seed, mixes, rate):
     scheduler = Scheduler(mixes=mixes, tokens=512, sequences=8, reserved=0.0)

@@ -125,7 +125,7 @@ ASKED = st.tuples(st.floats(10, 1e5), st.floats(2, 5000), st.sampled_from([1.0, 
 POOLS = st.sampled_from([(1, 1), (1, 8), (8, 1), (4, 2)])
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     engine=ENGINES,
     what=ASKED,
@@ -163,7 +163,7 @@ def split_served(engine, prefill, what, split, *, workers, prefill_workers, max_
     return of(served), rate
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     engine=ENGINES,
     prefill=ENGINES,

@@ -46,14 +46,13 @@ def deployment(cluster: str = "hgx-h100", model: str = "mixtral-8x7b") -> Deploy
 
 @cache
 def sized(tok_s: float, **asked: float) -> Size:
-    return size(deployment(), Demand(tok_s=tok_s, **{"tpot_s": TPOT, **asked}))  # type: ignore[arg-type]
+    return size(deployment(), Demand(tok_s=tok_s, **{"tpot_s": TPOT, **asked}))
 
 
 @given(
     st.lists(st.floats(1, 100), min_size=1, max_size=4),
     st.integers(1, 40),
 )
-@settings(max_examples=20, deadline=None)
 def test_units_are_joined_as_pays_most(rates: list[float], units: int) -> None:
     joined = {2**k: 2**k * rate for k, rate in enumerate(rates)}
     table = Table.of(joined)
@@ -117,7 +116,7 @@ def test_what_a_demand_takes_buys_it_again(
     asked = {"utilization": utilization, "spares": spares, "tpot_s": TPOT, "ttft_s": 2.0, "think_s": think_s}
 
     def sized_for(**given: float) -> Size:
-        demand = Demand(**given, **asked)  # type: ignore[arg-type]
+        demand = Demand(**given, **asked)
         with patch("cost.serving.sizing.layout_supply", lambda *_, **__: priced(tuple(demand.limits))):
             return size(deployment(), demand, lengths=CHAT)
 
@@ -246,7 +245,7 @@ def test_what_nothing_keeps_says_the_best() -> None:
 )
 def test_what_cannot_be_asked_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError):
-        Demand(**{"tok_s": 1e6, **wrong})  # type: ignore[arg-type]
+        Demand(**{"tok_s": 1e6, **wrong})
 
 
 def test_each_kind_of_pool_is_listed_once() -> None:

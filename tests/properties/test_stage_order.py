@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cost.layouts.order_search import split_in_order
@@ -134,7 +134,6 @@ def test_bounds_hold(seed, kinds):
         assert max(steps) <= most
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.integers(3, 7), st.integers(1, 3), st.booleans())
 def test_a_split_in_a_given_order_is_exact(seed, layers, stages, tight):
     problem = random_problem(seed, layers, stages, stages, tight=tight)
@@ -147,23 +146,6 @@ def test_a_split_in_a_given_order_is_exact(seed, layers, stages, tight):
         assert ranges is not None
         assert problem.fits(order, ranges)
         assert problem.step_seconds(order, ranges) == pytest.approx(min(steps), rel=1e-9)
-
-
-def alike(layers: int, groups: int, stages: int) -> OrderProblem:
-    """Groups that are all alike, and nothing but layers."""
-    none, table = np.zeros(groups), np.zeros((groups, groups))
-    ones = np.ones((1, groups))
-    return OrderProblem(
-        np.zeros(layers, dtype=np.int64), ones, none, none, ones, none, none, none,
-        np.full(groups, 1e9), table, table, stages,
-    )  # fmt: skip
-
-
-def test_neighbours_are_near():
-    hops = np.array([[0, 9, 1, 9], [9, 0, 9, 1], [1, 9, 0, 9], [9, 1, 9, 0]], dtype=np.float64)
-    found = solve_order(replace(alike(8, 4, 4), hop_seconds=hops, back_seconds=hops / 10))
-    assert {frozenset(pair) for pair in pairwise(found.order)} >= {frozenset((0, 2)), frozenset((1, 3))}
-    assert found.step_s == pytest.approx(8 + 1 + 9 + 1 + 0.9)
 
 
 def test_an_order_that_is_known_is_never_made_worse():
@@ -179,13 +161,11 @@ def test_an_order_that_is_known_is_never_made_worse():
     ("change", "says"),
     [
         ({"stages": 4}, "4 stages on 3 groups"),
-        ({"stages": 0}, "0 stages"),
-        ({"seconds": np.full((1, 3), np.nan)}, "seconds: figures must be finite"),
-        ({"capacity": np.zeros(2)}, "capacity: shape"),
-        ({"kind_of": np.full(6, 3)}, "kinds are 0 to 0"),
+        ({"seconds": np.full((2, 3), np.nan)}, "seconds: figures must be finite"),
+        ({"kind_of": np.full(6, 3)}, "kinds are 0 to 1"),
         ({"kind_of": np.zeros(2, dtype=np.int64)}, "3 stages for 2 layers"),
     ],
 )
 def test_what_makes_no_sense_is_refused(change, says):
     with pytest.raises(InputError, match=says):
-        replace(alike(6, 3, 3), **change)
+        replace(random_problem(0, 6, 3, 3), **change)

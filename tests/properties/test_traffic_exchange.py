@@ -32,7 +32,7 @@ def free(tokens: Tokens, size: list[int], limit: float = np.inf) -> Partition:
     )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.integers(1, 5))
 def test_every_change_is_what_a_recount_says(seed: int, parts: int, k: int) -> None:
     rng = np.random.default_rng(seed)

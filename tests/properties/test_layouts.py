@@ -1,9 +1,11 @@
-"""What the sweep is made of: splits of layers, grids of batches, runs of rows; each against brute force."""
+"""What the sweep is made of: splits of layers, batches, arrangements, stages and frontiers, each by brute force."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import combinations, pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,15 +15,18 @@ from hypothesis import strategies as st
 from cost.inputs.deployment import Deployment
 from cost.inputs.machine import PEAK
 from cost.inputs.workload import Workload
-from cost.layouts import sweep
-from cost.layouts.arrays import runs_of
-from cost.layouts.batches import batch_grid, batches_between, batches_of, may_be_best
-from cost.layouts.candidates import candidates, domain_gpus
-from cost.layouts.partition import Costs, balanced_splits, between
+from cost.layouts import Sweep, best_at, sweep
+from cost.layouts.batches import batches_between, batches_of, may_be_best
+from cost.layouts.candidates import _candidates, candidates, domain_gpus
+from cost.layouts.front import pareto
+from cost.layouts.partition import Costs, balanced_splits, between, variants_of
+from cost.layouts.pipelines import Widths, pipelines_of, stage_seconds
+from cost.layouts.stages import Pricer
 from cost.memory.batches import most_that_fit
 from cost.memory.stages import replica_memory
 from cost.resolve import resolve_model
 from topology import build_cluster, resolve_cluster
+from topology.changes.overrides import overrides
 
 
 def largest(layers: np.ndarray, fixed: np.ndarray, cuts: tuple[int, ...]) -> float:
@@ -30,7 +35,6 @@ def largest(layers: np.ndarray, fixed: np.ndarray, cuts: tuple[int, ...]) -> flo
 
 
 @given(st.integers(1, 4), st.integers(0, 4), st.integers(0, 2**31))
-@settings(max_examples=20, deadline=None)
 def test_splits_of_pipelines_side_by_side_are_the_best_there_are(stages: int, more: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     count, row_of = stages + more, [min(stage, 2) for stage in range(stages)]
@@ -50,15 +54,6 @@ def test_splits_of_pipelines_side_by_side_are_the_best_there_are(stages: int, mo
         assert seconds[found] == pytest.approx(best)
         alike = [cuts for cuts in every if seconds[cuts] <= best * (1 + 1e-9)]
         assert other[found] == pytest.approx(min(other[cuts] for cuts in alike))
-
-
-def test_a_grid_has_all_small_numbers_and_eight_to_the_double() -> None:
-    grid = batch_grid(1000)
-    assert grid[:10].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
-    assert {2.0**power for power in range(10)} <= set(grid.tolist())
-    assert np.max(grid[10:] / grid[9:-1]) < 1.16
-    assert batch_grid(0.5).tolist() == []
-    assert batch_grid(1.0).tolist() == [1]
 
 
 def test_batches_are_whole_sequences_of_each_group() -> None:
@@ -106,16 +101,6 @@ def test_splits_on_the_way_from_one_to_another() -> None:
     assert between([split(3, 3, 3), split(4, 4, 1)]) == [split(4, 4, 1), split(4, 3, 2), split(3, 3, 3)]
 
 
-def test_runs_of_rows_by_hand() -> None:
-    runs, values = runs_of(np.array([4, 4, 7, 7, 7, 1])), np.array([1.0, 3.0, 2.0, 9.0, 5.0, 4.0])
-    assert [of(values).tolist() for of in (runs.sum, runs.max, runs.min, runs.argmax)] == [
-        [4, 16, 4],
-        [3, 9, 4],
-        [1, 2, 4],
-        [1, 3, 5],
-    ]
-
-
 def test_arrangements_use_each_gpu_once_and_count_identical_replicas() -> None:
     cluster = resolve_cluster("hgx-h100@24")
     found = candidates(cluster, resolve_model("mixtral-8x7b")).always
@@ -160,9 +145,6 @@ def test_layers_are_split_by_memory_where_equal_times_do_not_fit() -> None:
             room[tuple(len(layers) for layers in what.ranges)] = left
             assert (left > 0) == (number in priced), what.ranges
     assert room[31, 30] < 0 < room[32, 29]
-    columns = (found.layout, found.tp, found.moe_tp, found.batch)
-    keys = list(zip(*(column.tolist() for column in columns), strict=True))
-    assert len(set(keys)) == len(keys)
     splits = [(what.number, what.ranges) for what in found.variants]
     assert len(set(splits)) == len(splits), "each split once"
 
@@ -188,3 +170,117 @@ def test_a_split_of_the_layers_that_holds_more_in_less_time_replaces_a_slower_on
     for rows in groups.values():
         by_batch = sorted(rows, key=lambda row: float(found.batch[row]))
         assert all(found.step_s[a] <= found.step_s[b] for a, b in pairwise(by_batch))
+
+
+@pytest.mark.parametrize(
+    ("model", "workload", "imbalance"),
+    [
+        ("deepseek-v2-lite", Workload(draft_tokens=1, accept_length=1.5), 1.0),
+        ("deepseek-v2-lite", Workload(overlap=True), None),
+        ("gpt-oss-20b", Workload(phase="prefill", context=900), 1.3),
+    ],
+)
+def test_stages_are_sums_of_their_layers(model: str, workload: Workload, imbalance: float | None) -> None:
+    deployment = Deployment(resolve_cluster("hgx-h100@16"), resolve_model(model), workload)
+    pricer = Pricer(deployment)
+    some = candidates(deployment.cluster, deployment.model).always[:12]
+    pipelines = pipelines_of(pricer, variants_of(pricer, some), [pricer.lines(what) for what in some])
+    stages = pipelines.stages
+    every = np.arange(len(stages.machine))
+    one = np.ones(len(every), dtype=np.int64)
+    rng = np.random.default_rng(1)
+    tp = np.where(stages.gpus % 2 == 0, rng.integers(1, 3, len(every)), one)
+    batch = rng.integers(1, 40, len(every)) / tp
+    asked = Widths(tp, one, batch, imbalance)
+    found = stage_seconds(pricer, stages, every, every, asked)
+    shape = pricer.shape(stages, every, tp=tp, moe_tp=one, batch=batch, imbalance=imbalance)
+    told = pricer.seconds(stages, every, shape, stages.held(deployment, every))
+    assert found == pytest.approx(told.step_s, rel=1e-12)
+
+
+def test_parts_of_a_few_are_those_of_all() -> None:
+    found = sweep(Deployment(resolve_cluster("hgx-h100@16"), resolve_model("deepseek-v2-lite"), Workload()))
+    edge = found.frontier()
+    few = found.rows(edge).rows(range(len(edge) - 1, -1, -3))
+    which = edge[::-3]
+    assert few.step_s.tolist() == found.step_s[which].tolist()
+    assert few.lower_step_s.tolist() == found.lower_step_s[which].tolist()
+    assert [few.bound(at) for at in range(len(few))] == [found.bound(int(at)) for at in which]
+    for name, seconds in few.terms_s.items():
+        assert seconds.tolist() == found.terms_s[name][which].tolist()
+    assert sum(found.terms_s.values()) == pytest.approx(found.step_s, rel=1e-12)
+    assert (found.lower_step_s <= found.step_s).all()
+
+
+def test_nothing_that_is_kept_changes_an_answer() -> None:
+    """Sweeps of the same figures are equal to the byte, whatever was priced before."""
+
+    def priced(cluster: str, factor: str) -> list[bytes]:
+        (where,) = overrides([resolve_cluster(cluster)], [f"gpu.hbm_bytes_per_s={factor}"])
+        found = sweep(Deployment(where, resolve_model("deepseek-v2-lite"), Workload()))
+        return [np.asarray(values).tobytes() for values in found.columns().values()]
+
+    _candidates.cache_clear()
+    first = priced("hgx-h100@16", "2x")
+    others = [priced("hgx-h200@16", "2x"), priced("hgx-h100@16", "0.5x"), priced("hgx-h100@24", "2x")]
+    assert priced("hgx-h100@16", "2x") == first
+    assert first not in others
+
+
+@given(st.sampled_from([(4,), (4, 4), (2, 2, 2)]), st.integers(0, 2), st.integers(0, 2), st.floats(1, 8))
+def test_more_bandwidth_is_never_slower(
+    toy: SimpleNamespace, sizes: tuple[int, ...], moe: int, part: int, more: float
+) -> None:
+    def swept(factor: float) -> Sweep:
+        hbm, link, out = (factor if place == part else 1.0 for place in range(3))
+        domains = (toy.domain(size, link=link * 1e10, chip=toy.gpu(hbm_rate=hbm * 1e12)) for size in sizes)
+        where = toy.cluster(*domains, out=out * 1e10)
+        return sweep(toy.deployment(where, toy.model(moe=moe), batch=0, efficiency=toy.coefficients(False)))
+
+    both = swept(1.0), swept(more)
+    for speed in (0.0, *np.quantile(both[0].tok_s_per_user, (0.5, 0.9, 1.0)) * (1 - 1e-9)):
+        least, most = (one.tok_s_per_gpu[best_at(one, speed)] for one in both)
+        assert most >= least * (1 - 1e-9)
+
+
+COORDINATE = st.one_of(
+    st.integers(-3, 3).map(float), st.sampled_from([math.nan, math.inf, -math.inf, 0.5]), st.floats(-5, 5)
+)
+
+
+def brute(points: list[tuple[float, float]]) -> list[int]:
+    """Every point against every other, by the definition."""
+    kept = []
+    for i, (x, y) in enumerate(points):
+        if math.isnan(x) or math.isnan(y):
+            continue
+        beaten = any(
+            (u >= x and v >= y and (u > x or v > y)) or ((u, v) == (x, y) and j < i)
+            for j, (u, v) in enumerate(points)
+            if j != i
+        )
+        if not beaten:
+            kept.append(i)
+    return sorted(kept, key=lambda i: points[i][0])
+
+
+@given(st.lists(st.tuples(COORDINATE, COORDINATE), max_size=12))
+@settings(max_examples=60)
+def test_as_brute_force(points: list[tuple[float, float]]) -> None:
+    x, y = [p[0] for p in points], [p[1] for p in points]
+    assert pareto(x, y).tolist() == brute(points)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 4), st.sampled_from([0.1, 0.2, 0.3, 7e9])), max_size=30
+    )
+)
+@settings(max_examples=60)
+def test_groups_do_not_beat_each_other(points: list[tuple[int, int, float]]) -> None:
+    group, x, y = (np.array(each) for each in zip(*points, strict=True)) if points else (np.arange(0),) * 3
+    alone: list[int] = []
+    for one in range(4):
+        rows = np.flatnonzero(group == one)
+        alone += rows[pareto(x[rows], y[rows])].tolist()
+    assert pareto(x, y, group).tolist() == alone

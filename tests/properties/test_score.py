@@ -217,7 +217,7 @@ def test_the_largest_batch_fits_and_one_more_does_not(toy, context, hbm, moe, st
     most = scorer.max_batch
     assert most >= 1
     assert scorer.at(most).hbm_bytes["free"] >= -1e-6
-    with pytest.raises(InfeasibleError, match=f"the largest batch that fits is {most}"):
+    with pytest.raises(InfeasibleError, match=f"the largest .*is {most}"):
         scorer.at(most + 1)
     with pytest.raises(InputError, match="`batch` 0: "):
         scorer.at(0)

@@ -156,19 +156,13 @@ def test_tokens_go_where_slots_were_filled_for_their_load() -> None:
     assert hits.pairs[0, :, 0] == pytest.approx(served)
     assert (hits.gpus <= hits.pairs + 1e-9).all()
     loads = ExpertLoads(problem.loads, ("a", "b"), synthetic=False)
-    both = expert_use(fixed, loads, 4, split="quota", nodes=place, quota=1)
-    assert both.filled is not None
-    limit = {"nodes": place, "domains": place}
+    policy, limit = {"split": "quota", "nodes": place, "quota": 1}, {"nodes": place, "domains": place}
+    both = expert_use(fixed, loads, 4, **policy)
     hit = limited_hits(both.filled.assignment, both.slot_share, problem.loads, 4, (8, 4), **limit)
     for scenario, load in enumerate(problem.loads):
-        use = expert_use(
-            fixed, replace(loads, tokens=load[None], names=("a",)), 4, split="quota", nodes=place, quota=1
-        )
+        use = expert_use(fixed, replace(loads, tokens=load[None], names=("a",)), 4, **policy)
         assert use.share[0] == pytest.approx(both.share[scenario])
-        assert use.filled is not None
         alone = limited_hits(use.filled.assignment, use.slot_share, load[None], 4, (8, 4), **limit)
-        assert hit is not None
-        assert alone is not None
         assert alone.gpus[0] == pytest.approx(hit.gpus[scenario])
 
 
@@ -185,20 +179,12 @@ def test_wider_links_never_hurt() -> None:
         for factor in ("0.5x", "1x", "2x")
         for cluster in overrides([deployment.cluster], [f"scale-up.link_bytes_per_s={factor}"])
     ]
-    assert [step.terms_s["fetch"] for step in steps] == sorted(
-        (s.terms_s["fetch"] for s in steps), reverse=True
-    )
-    assert steps[0].step_s > steps[1].step_s > steps[2].step_s
-    even = make_plan(
-        replace(deployment, workload=replace(deployment.workload, quota_slots=0)),
-        plan.loads,
-        replace(options, split="even"),
-    )
+    for slower, faster in pairwise(steps):
+        assert slower.terms_s["fetch"] > faster.terms_s["fetch"]
+        assert slower.step_s > faster.step_s
+    without = replace(deployment, workload=replace(deployment.workload, quota_slots=0))
+    even = make_plan(without, plan.loads, replace(options, split="even"))
     assert "fetch" not in even.score.terms_s
-    moe = model.moe
-    assert moe is not None
     more = plan.score.hbm_bytes["buffers"] - even.score.hbm_bytes["buffers"]
-    assert more == pytest.approx(moe.expert_params * 2)
-    assert set(plan.baselines) >= {"even_split", "lp_split", "linear"}
-    assert plan.baselines["lp_split"].score is not None
+    assert more == pytest.approx(model.moe.expert_params * 2)
     assert plan.baselines["even_split"].balancedness == pytest.approx(even.balancedness)

@@ -1,4 +1,4 @@
-"""Documentation and its site: what pages name exists; navigation, references and pictures are as the code has them."""
+"""Documentation and its site: what pages name exists; navigation, references and pictures are those of the code."""
 
 from __future__ import annotations
 

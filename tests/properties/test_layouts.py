@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import combinations, pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,13 +14,11 @@ from hypothesis import strategies as st
 from cost.inputs.deployment import Deployment
 from cost.inputs.machine import PEAK
 from cost.inputs.workload import Workload
-from cost.layouts import Sweep, best_at, sweep
+from cost.layouts import best_at, sweep
 from cost.layouts.batches import batches_between, batches_of, may_be_best
 from cost.layouts.candidates import _candidates, candidates, domain_gpus
 from cost.layouts.front import pareto
-from cost.layouts.partition import Costs, balanced_splits, between, variants_of
-from cost.layouts.pipelines import Widths, pipelines_of, stage_seconds
-from cost.layouts.stages import Pricer
+from cost.layouts.partition import Costs, balanced_splits, between
 from cost.memory.batches import most_that_fit
 from cost.memory.stages import replica_memory
 from cost.resolve import resolve_model
@@ -160,44 +157,6 @@ def test_stages_that_are_alike_get_equally_many_layers_between_two_splits() -> N
     assert between(both, [0, 1] * 40) == between(both), "layers that differ"
 
 
-def test_a_split_of_the_layers_that_holds_more_in_less_time_replaces_a_slower_one() -> None:
-    found = sweep(Deployment(resolve_cluster("hgx-h100@16"), resolve_model("mixtral-8x7b"), Workload()))
-    groups: dict[tuple[int, int, int], list[int]] = {}
-    for row, variant in enumerate(found.layout):
-        what = found.variants[variant].number, int(found.tp[row]), int(found.moe_tp[row])
-        groups.setdefault(what, []).append(row)
-    assert max(found.stages) > 1
-    for rows in groups.values():
-        by_batch = sorted(rows, key=lambda row: float(found.batch[row]))
-        assert all(found.step_s[a] <= found.step_s[b] for a, b in pairwise(by_batch))
-
-
-@pytest.mark.parametrize(
-    ("model", "workload", "imbalance"),
-    [
-        ("deepseek-v2-lite", Workload(draft_tokens=1, accept_length=1.5), 1.0),
-        ("deepseek-v2-lite", Workload(overlap=True), None),
-        ("gpt-oss-20b", Workload(phase="prefill", context=900), 1.3),
-    ],
-)
-def test_stages_are_sums_of_their_layers(model: str, workload: Workload, imbalance: float | None) -> None:
-    deployment = Deployment(resolve_cluster("hgx-h100@16"), resolve_model(model), workload)
-    pricer = Pricer(deployment)
-    some = candidates(deployment.cluster, deployment.model).always[:12]
-    pipelines = pipelines_of(pricer, variants_of(pricer, some), [pricer.lines(what) for what in some])
-    stages = pipelines.stages
-    every = np.arange(len(stages.machine))
-    one = np.ones(len(every), dtype=np.int64)
-    rng = np.random.default_rng(1)
-    tp = np.where(stages.gpus % 2 == 0, rng.integers(1, 3, len(every)), one)
-    batch = rng.integers(1, 40, len(every)) / tp
-    asked = Widths(tp, one, batch, imbalance)
-    found = stage_seconds(pricer, stages, every, every, asked)
-    shape = pricer.shape(stages, every, tp=tp, moe_tp=one, batch=batch, imbalance=imbalance)
-    told = pricer.seconds(stages, every, shape, stages.held(deployment, every))
-    assert found == pytest.approx(told.step_s, rel=1e-12)
-
-
 def test_parts_of_a_few_are_those_of_all() -> None:
     found = sweep(Deployment(resolve_cluster("hgx-h100@16"), resolve_model("deepseek-v2-lite"), Workload()))
     edge = found.frontier()
@@ -227,11 +186,25 @@ def test_nothing_that_is_kept_changes_an_answer() -> None:
     assert first not in others
 
 
+@pytest.mark.parametrize("sizes", [(4,), (4, 4), (2, 2)])
+@pytest.mark.parametrize(
+    "asked", [{}, {"draft_tokens": 2, "accept_length": 1.5}, {"overlap": True}, {"phase": "prefill"}]
+)
+def test_a_sweep_prices_its_rows_as_single_layouts_are_scored(toy, sizes, asked):
+    where = toy.deployment(toy.cluster(*sizes), batch=0, efficiency=toy.fitted(), **asked)
+    swept = sweep(where, cut_experts=False, chunk_tokens=None)
+    for row in range(0, len(swept), max(1, len(swept) // 40)):
+        score = toy.scorer(where, swept.layout_of(row)).at(float(swept.batch[row]))
+        assert swept.max_batch[row] == score.max_batch, swept.label(row)
+        for name in ("step_s", "lower_step_s", "tok_s_per_user", "tok_s_per_gpu", "tok_s_per_gpu_used"):
+            assert getattr(swept, name)[row] == pytest.approx(getattr(score, name), rel=1e-9), swept.label(
+                row
+            )
+
+
 @given(st.sampled_from([(4,), (4, 4), (2, 2, 2)]), st.integers(0, 2), st.integers(0, 2), st.floats(1, 8))
-def test_more_bandwidth_is_never_slower(
-    toy: SimpleNamespace, sizes: tuple[int, ...], moe: int, part: int, more: float
-) -> None:
-    def swept(factor: float) -> Sweep:
+def test_more_bandwidth_is_never_slower(toy, sizes, moe, part, more):
+    def swept(factor):
         hbm, link, out = (factor if place == part else 1.0 for place in range(3))
         domains = (toy.domain(size, link=link * 1e10, chip=toy.gpu(hbm_rate=hbm * 1e12)) for size in sizes)
         where = toy.cluster(*domains, out=out * 1e10)
@@ -239,8 +212,8 @@ def test_more_bandwidth_is_never_slower(
 
     both = swept(1.0), swept(more)
     for speed in (0.0, *np.quantile(both[0].tok_s_per_user, (0.5, 0.9, 1.0)) * (1 - 1e-9)):
-        least, most = (one.tok_s_per_gpu[best_at(one, speed)] for one in both)
-        assert most >= least * (1 - 1e-9)
+        slow, fast = (rows.tok_s_per_gpu[best_at(rows, speed)] for rows in both)
+        assert fast >= slow * (1 - 1e-9)
 
 
 COORDINATE = st.one_of(
@@ -250,18 +223,13 @@ COORDINATE = st.one_of(
 
 def brute(points: list[tuple[float, float]]) -> list[int]:
     """Every point against every other, by the definition."""
-    kept = []
-    for i, (x, y) in enumerate(points):
-        if math.isnan(x) or math.isnan(y):
-            continue
-        beaten = any(
-            (u >= x and v >= y and (u > x or v > y)) or ((u, v) == (x, y) and j < i)
-            for j, (u, v) in enumerate(points)
-            if j != i
-        )
-        if not beaten:
-            kept.append(i)
-    return sorted(kept, key=lambda i: points[i][0])
+
+    def beaten(i: int) -> bool:
+        (x, y), others = points[i], [(j, *point) for j, point in enumerate(points) if j != i]
+        better = (u >= x and v >= y and (u > x or v > y or j < i) for j, u, v in others)
+        return math.isnan(x) or math.isnan(y) or any(better)
+
+    return sorted((i for i in range(len(points)) if not beaten(i)), key=lambda i: points[i][0])
 
 
 @given(st.lists(st.tuples(COORDINATE, COORDINATE), max_size=12))
@@ -271,16 +239,15 @@ def test_as_brute_force(points: list[tuple[float, float]]) -> None:
     assert pareto(x, y).tolist() == brute(points)
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 3), st.integers(0, 4), st.sampled_from([0.1, 0.2, 0.3, 7e9])), max_size=30
-    )
-)
+GROUPED = st.tuples(st.integers(0, 3), st.integers(0, 4), st.sampled_from([0.1, 0.2, 0.3, 7e9]))
+
+
+@given(st.lists(GROUPED, min_size=1, max_size=30))
 @settings(max_examples=60)
 def test_groups_do_not_beat_each_other(points: list[tuple[int, int, float]]) -> None:
-    group, x, y = (np.array(each) for each in zip(*points, strict=True)) if points else (np.arange(0),) * 3
+    group, x, y = map(np.array, zip(*points, strict=True))
     alone: list[int] = []
-    for one in range(4):
-        rows = np.flatnonzero(group == one)
+    for number in range(4):
+        rows = np.flatnonzero(group == number)
         alone += rows[pareto(x[rows], y[rows])].tolist()
     assert pareto(x, y, group).tolist() == alone

@@ -98,8 +98,3 @@ def test_what_cannot_be_counted_says_why(other: dict[str, str], why: str) -> Non
     assert why_not_counted(*plans).startswith(why)
     with pytest.raises(InputError, match=f"cannot be counted: {why}"):
         moved(*plans)
-
-
-def test_a_dense_model_has_no_copies() -> None:
-    plan = plan_of("hgx-h100", model="llama-3.1-8b")
-    assert why_not_counted(plan, plan).endswith("has no routed experts")

@@ -23,7 +23,7 @@ QUESTIONS = [
 ]
 
 
-def serving_of(model: str, cluster: str, engine: str, isl: int, osl: int) -> Serving:
+def serving_of(model, cluster, engine, isl, osl) -> Serving:
     deployment = rackplan.make_deployment(model, cluster, engine=engine)
     # what measured runs took over the physics differs by phase
     return Serving.of(replace(deployment, correction=PHYSICS), Lengths.of(isl, osl), imbalance=1.0)
@@ -36,9 +36,7 @@ def step_s(found: Sweep, row: int, work: Workload, batch: float) -> float:
 
 
 @pytest.mark.parametrize(("model", "cluster", "engine", "isl", "osl"), QUESTIONS)
-def test_engines_do_the_work_that_they_have_time_for(
-    model: str, cluster: str, engine: str, isl: int, osl: int
-) -> None:
+def test_engines_do_the_work_that_they_have_time_for(model, cluster, engine, isl, osl):
     serving = serving_of(model, cluster, engine, isl, osl)
     both, matches = serving.both, serving.ways()[ONE_POOL]
     random = np.random.default_rng(0)
@@ -58,8 +56,8 @@ def test_engines_do_the_work_that_they_have_time_for(
 
 @pytest.mark.parametrize(("model", "cluster", "engine", "isl", "osl"), QUESTIONS)
 def test_decode_holds_what_the_rate_brings_and_prefill_is_never_more_than_busy(
-    model: str, cluster: str, engine: str, isl: int, osl: int
-) -> None:
+    model, cluster, engine, isl, osl
+):
     serving = serving_of(model, cluster, engine, isl, osl)
     matches = serving.ways()[TWO_POOLS]
     for at in range(0, len(matches), max(1, len(matches) // 20)):
@@ -80,9 +78,7 @@ def test_decode_holds_what_the_rate_brings_and_prefill_is_never_more_than_busy(
         ("gpt-oss-120b", "hgx-h100", {"isl": 2048, "osl": 256, "engine": "trtllm"}),
     ],
 )
-def test_a_plan_keeps_its_promise_in_the_simulator(
-    model: str, cluster: str, asked: dict[str, object]
-) -> None:
+def test_a_plan_keeps_its_promise_in_the_simulator(model, cluster, asked):
     plan = rackplan.plan(model, cluster, time_limit_s=0, tpot_ms=50, **asked)
     found = plan.requests
     in_flight = found.totals.requests_per_s * (found.tpot_s * found.osl + found.ttft_s)

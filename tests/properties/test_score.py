@@ -8,14 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.inputs.machine import PEAK
-from cost.inputs.workload import Workload
-from cost.resolve import resolve_model
 from cost.step.score import LayoutScorer
 from cost.step.step import batch_cost
-from topology import Evidence, InfeasibleError, InputError, resolve_cluster
+from topology import Evidence, InfeasibleError, InputError
 from topology.base.figures import weakest
 
 
@@ -82,18 +79,6 @@ def test_replicas_on_other_chips_or_domains_are_not_taken_for_each_other(toy, sl
     together = LayoutScorer(where, layout, [one] * 4).at(20)
     assert together.step_s == pytest.approx(max(alone))
     assert together.tok_s_per_gpu * 20 == pytest.approx(sum(80 / step for step in alone))
-
-
-def test_deepseek_v3_on_a_rack_at_batch_one_reads_its_weights(toy):
-    # 72 tokens a step, each slot used by a token with chance 8/288; one FP32 scale for 128 x 128 FP8 weights.
-    where = Deployment(resolve_cluster("gb200-nvl72"), resolve_model("deepseek-v3"), Workload(4096))
-    score = toy.scorer(where, slots=288).at(1)
-    expert, touched = 3 * 7168 * 2048, 4 * (1 - (1 - 8 / 288) ** 72)
-    eight = 58 * (1 + touched) * expert + 61 * (187_105_280 + 2_048) + 3 * 3 * 7168 * 18_432
-    sixteen = 129_280 * 7168 + 58 * (256 * 7168 + 256)
-    read = eight * (1 + 4 / 128**2) + 2 * sixteen + 4096 * 70_272
-    assert score.lower_step_s == pytest.approx(read / 8e12)
-    assert score.evidence is Evidence.ASSUMED  # fractions of peak that nobody measured on this machine
 
 
 def test_evidence_is_the_weakest_in_use(toy):

@@ -193,14 +193,6 @@ def test_broken_parts_repeat_with_their_unit() -> None:
     assert found.domains == 2 * found.served.units + 1
 
 
-def test_a_unit_without_a_fabric_stands_alone() -> None:
-    island = build_cluster(replace(resolve_cluster("hgx-h100").spec, scale_out=None))
-    found = size(replace(deployment(), cluster=island), Demand(tok_s=1e6, tpot_s=TPOT))
-    assert "fabric" in found.unjoined
-    assert list(found.joined) == [1]
-    assert found.served.units >= sized(1e6).served.units
-
-
 def test_what_nothing_keeps_says_the_best() -> None:
     with pytest.raises(InfeasibleError, match=r"`tpot_ms` 0.01 is out of reach .* fastest layout takes"):
         size(deployment(), Demand(tok_s=1e6, tpot_s=1e-5))

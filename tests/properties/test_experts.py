@@ -118,20 +118,6 @@ def test_lp_of_huge_and_tiny_loads_and_of_all_on_one_expert():
     assert lp_level(assignment, alone)[0] == pytest.approx(7.0 / holders)
 
 
-@pytest.mark.parametrize("split", ["source", "lp"])
-def test_use_follows_the_split(split):
-    assignment = drawn(2)
-    nodes = np.array([0, 0, 1, 1])
-    loads = ExpertLoads(np.random.default_rng(2).lognormal(0, 1, (2, 2, 6)), ("a", "b"), synthetic=False)
-    use = expert_use(assignment, loads, 2, split=split, nodes=nodes)
-    np.testing.assert_allclose(use.share.sum(axis=2), 1.0)
-    for scenario, fraction in enumerate(loads.normalised / 6):
-        shares = slot_shares(assignment, split, load=fraction, nodes=nodes)
-        np.testing.assert_allclose(use.share[scenario], assignment.gpu_load(fraction, shares))
-        balance = assignment.balancedness(fraction, shares)
-        np.testing.assert_allclose(balance, 1 / (4 * use.share[scenario].max(axis=1)))
-
-
 def loads(*scenarios):
     return ExpertLoads(
         np.array(scenarios, dtype=float), tuple(map(str, range(len(scenarios)))), synthetic=False

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from placement.budget import Budget
 from placement.fleet.assign import assign
-from placement.fleet.model import Answer, FleetModel, Problem, build, solve
+from placement.fleet.model import Answer, Problem, build, solve
 from placement.fleet.options import BOTH, DECODE, PREFILL
 from placement.fleet.pricing import Column, drop_dominated
 from placement.fleet.shapes import Block, DomainClass, even
@@ -135,42 +135,12 @@ def test_slow_gpus_come_last_and_cost_what_they_cost() -> None:
     last=st.sampled_from([((PREFILL, 1), (PREFILL, 2)), ((BOTH, 2), (BOTH, 3))]),
     most=st.sampled_from([1, 2, None]),
 )
-def test_few_layouts_of_a_pool_and_replicas_of_both_phases_beside_pools_of_one(
-    each: list[float], last: tuple[tuple[str, int], ...], most: int | None
-) -> None:
+def test_few_layouts_of_a_pool_and_replicas_of_both_phases_beside_pools_of_one(each, last, most):
     sizes = ((DECODE, 1), (DECODE, 3), (PREFILL, 2), *last)
     columns = [column(role, rate, size) for (role, size), rate in zip(sizes, each, strict=True)]
     problem, answer = solved(columns, classes((4, 1), (3, 1)), most)
     best = most_by_hand(columns, (4, 3), most)
     assert answer.requests / problem.scale == pytest.approx(best, rel=3e-4)
-
-
-def many_steps() -> FleetModel:
-    """A model with a number of answers on the way to the best."""
-    columns = [
-        column(role, rate * (1 + 0.07 * size), *(size,) * blocks)
-        for role, rate in ((DECODE, 7.0), (PREFILL, 5.3))
-        for size in (1, 2, 3, 5, 7)
-        for blocks in (1, 2)
-    ]
-    master = build(Problem(classes((11, 9), (7, 4)), columns, NEEDS, {0: 1.0}, 1000.0))
-    master.model.maximize(master.requests)
-    return master
-
-
-def test_a_search_that_is_cut_keeps_what_it_has_found() -> None:
-    whole = solve(many_steps(), Budget(20.0), seed=0)
-    assert whole.answer is not None
-    assert whole.optimal
-    for work_s in (1e-4, 3e-3, 1e-2, 3e-2):
-        cut = solve(many_steps(), Budget(work_s), seed=0)
-        again = solve(many_steps(), Budget(work_s), seed=0)
-        assert (again.bound, repr(again.answer)) == (cut.bound, repr(cut.answer))
-        if cut.answer is not None:
-            assert cut.answer.requests <= whole.answer.requests <= cut.bound
-    cancelled = Budget(20.0, cancel=lambda: True)
-    assert solve(many_steps(), cancelled, seed=0).answer is None
-    assert cancelled.cut
 
 
 def test_a_layout_on_each_kind_of_gpu_and_one_that_joins_both() -> None:

@@ -4,12 +4,11 @@ import pytest
 
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
-from cost.inputs.workload import StepShape, Workload
+from cost.inputs.workload import Workload
 from cost.memory.budget import Budget, Ranks
 from cost.memory.sizes import (
     DISPATCH_BYTES,
     DISPATCH_TOKENS,
-    dispatch_bytes,
     layer_cache_bytes,
     layer_weight_bytes,
 )
@@ -135,26 +134,6 @@ def test_uses_add_up_to_the_capacity_and_an_engine_may_give_a_part_of_the_rest_t
     uses = memory.breakdown(4)
     assert sum(uses.values()) == 1000
     assert (uses["kv_cache"], uses["free"], uses["graphs"]) == (160, 240, 20)
-
-
-def test_a_cache_has_an_interval_and_may_be_too_small_to_start():
-    memory = stage_memory(100.0, 40.0)
-    cache = memory.cache(2, 1000, 7)
-    assert cache.tokens == 800 * 2 * 1000 / 40
-    # weights, and what start logs differ by, are independent of each other
-    assert cache.low == pytest.approx((800 - 130) * 50)
-    assert cache.high == pytest.approx((800 + 122.0) * 50, rel=0.01)
-    assert cache.sequences == 7
-    assert cache.may_not_start
-    assert stage_memory(2000.0, 40.0).cache(2, 1000, 0).tokens == 0
-
-
-def test_buffers_of_latent_moe_hold_the_narrow_vector():
-    model = resolve_model("kimi-k3")
-    shapes = [StepShape(attention_dp=8.0, slots=16.0, domain_gpus=inside) for inside in (4.0, 8.0)]
-    across, inside = (dispatch_bytes(model, Workload(), shape) for shape in shapes)
-    assert float(across) == 4 * 16 * DISPATCH_TOKENS * 3584 * 2
-    assert float(inside) == 0
 
 
 def test_the_tightest_engine_counts_and_utilisation_and_sequences_are_the_users_to_give():

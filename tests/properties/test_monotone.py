@@ -191,9 +191,7 @@ def test_a_layout_of_fewer_gpus_is_still_there(model: str, sizes: list[str]) -> 
 @pytest.mark.wide
 @settings(max_examples=6)
 @given(st.sampled_from([f"{HOST}@16", f"{RACK}@36"]), st.sampled_from(sorted(MODELS.values())), st.data())
-def test_looser_service_levels_and_shorter_contexts_are_never_slower(
-    name: str, model: str, data: st.DataObject
-) -> None:
+def test_looser_service_levels_and_shorter_contexts_are_never_slower(name, model, data):
     short = data.draw(st.integers(1, 50_000))
     long = data.draw(st.integers(short, 100_000))
     rows = [best(resolve_cluster(name), model, context) for context in (long, short)]
@@ -211,9 +209,7 @@ def test_looser_service_levels_and_shorter_contexts_are_never_slower(
     imbalance=st.sampled_from([1.0, 1.6, None]),
 )
 @settings(max_examples=8)
-def test_no_layout_is_faster_with_more_sequences(
-    cluster: str, model: str, context: int, drafts: bool, imbalance: float | None
-) -> None:
+def test_no_layout_is_faster_with_more_sequences(cluster, model, context, drafts, imbalance):
     workload = Workload(context=context, draft_tokens=int(drafts), accept_length=1.0 + 0.5 * drafts)
     found = sweep(Deployment(resolve_cluster(cluster), cut(model), workload), imbalance=imbalance)
     arrangement = np.array([found.variants[variant].number for variant in found.layout])

@@ -16,7 +16,6 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.layouts import Sweep, sweep
 from cost.resolve import resolve_model
-from cost.serving import packing
 from cost.serving.cache_path import CachePath, kv_path, prompt_cache_bytes
 from cost.serving.lengths import MAX_PROMPTS, Lengths, read_lengths, serving_workloads
 from cost.serving.pools import RateMatch, RateMatches, match_rates
@@ -123,17 +122,6 @@ def test_as_many_requests_as_brute_force_finds(ttft_s: float) -> None:
     assert matches
 
 
-@pytest.mark.parametrize("cluster", ["hgx-h100@16", "gb200-nvl72@16"])
-def test_pairs_in_blocks_are_the_same(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    decode, prefill = pools(cluster)
-    found = match_rates(decode, prefill, osl=OSL)
-    monkeypatch.setattr(packing, "_PAIR_BLOCK", 300)
-    again = match_rates(decode, prefill, osl=OSL)
-    for name, values in vars(found).items():
-        if isinstance(values, np.ndarray):
-            assert values.tobytes() == getattr(again, name).tobytes()
-
-
 def test_pools_match_and_keep_their_limits() -> None:
     decode, prefill = pools("gb200-nvl72", model="deepseek-v3")
     found = match_rates(decode, prefill, osl=OSL, ttft_s=2.0, tpot_s=0.04)
@@ -237,12 +225,6 @@ def test_the_links_bound_what_pools_hand_over() -> None:
 MIX = Lengths((4000, 500, 1000), (100, 400, 200), (0.2, 0.5, 0.3))
 
 
-def written(folder: Path, text: str) -> Path:
-    path = folder / "mix.csv"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
 @cache
 def swept(lengths: Lengths) -> tuple[Sweep, list[tuple[float, Sweep]]]:
     """Sweeps of decode and of prefill at each length."""
@@ -308,9 +290,11 @@ def test_the_limit_holds_for_the_longest() -> None:
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
-    read = read_lengths(written(tmp_path, "osl,isl,share\n100,4000,0.2\n400,500,0.8\n"))
-    assert read == Lengths((4000, 500), (100, 400), (0.2, 0.8))
-    near = read_lengths(written(tmp_path, "isl,osl,share\n10,20,0.333\n20,20,0.333\n30,20,0.333\n"))
+    path = tmp_path / "mix.csv"
+    path.write_text("osl,isl,share\n100,4000,0.2\n400,500,0.8\n")
+    assert read_lengths(path) == Lengths((4000, 500), (100, 400), (0.2, 0.8))
+    path.write_text("isl,osl,share\n10,20,0.333\n20,20,0.333\n30,20,0.333\n")
+    near = read_lengths(path)
     assert sum(near.share) == pytest.approx(1)
     assert "add up to 0.999 and were normalized" in near.note
 
@@ -327,6 +311,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_used_says_where(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(InputError) as refused:
-        read_lengths(written(tmp_path, text))
-    assert words in str(refused.value), str(refused.value)
+    path = tmp_path / "mix.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=words):
+        read_lengths(path)

@@ -106,9 +106,7 @@ def priced(limits: tuple[float, ...]) -> tuple[Supply, str]:
         pytest.param("tok_s", 9000.0, 0.5, 0, 5.0, marks=pytest.mark.wide),
     ],
 )
-def test_what_a_demand_takes_buys_it_again(
-    currency: str, amount: float, utilization: float, spares: int, think_s: float
-) -> None:
+def test_what_a_demand_takes_buys_it_again(currency, amount, utilization, spares, think_s):
     asked = {"utilization": utilization, "spares": spares, "tpot_s": TPOT, "ttft_s": 2.0, "think_s": think_s}
 
     def sized_for(**given: float) -> Size:

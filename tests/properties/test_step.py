@@ -19,8 +19,7 @@ from cost.resolve import resolve_model
 from cost.step.step import batch_cost, even_parts, even_step, overlapped
 from cost.terms.pipeline import hop_seconds
 from cost.terms.work import StepCost
-from helpers import fabric_like
-from topology import build_cluster, resolve_cluster
+from topology import resolve_cluster
 
 
 def cost_of(toy, where, *, tokens=3.0, tp=1, slots=None, last=True):
@@ -145,27 +144,6 @@ def test_hops_stay_on_the_fabric_they_can(toy):
     where = toy.deployment(toy.cluster(4, 4), efficiency=toy.coefficients(links__hop=0.5))
     assert hop_seconds(where, a, b, moved=1e6)[1:] == pytest.approx((2e-5, 1e-5))
     assert hop_seconds(where, a, c, moved=1e6)[1:] == pytest.approx((2e-4, 1e-4))
-
-
-def test_a_hop_between_neighbours_shares_no_uplink(toy):
-    """Two hosts a leaf, two leaves a pod: 2 links and the rate of the NIC to the neighbour, else less."""
-    spec = toy.cluster(2, 2, 2, 2, 2, latency=1e-5).spec
-    assert spec.scale_out is not None
-    stages = [StageSpec((2 * host, 2 * host + 1), range(1)) for host in range(5)]
-
-    def seconds(kind: str = "rail", **sizes: object) -> list[float]:
-        out = fabric_like(spec.scale_out, kind, **sizes)
-        where = toy.deployment(build_cluster(replace(spec, scale_out=out)))
-        return [hop_seconds(where, stages[0], other, moved=1e6)[1] for other in stages[1:]]
-
-    leaf_spine = seconds(kind="leaf-spine", nodes_per_pod=2, oversubscription=2.0)
-    assert leaf_spine == pytest.approx([1.2e-4, 2.4e-4, 2.4e-4, 2.4e-4])
-    rail = seconds(nodes_per_pod=4, oversubscription=2.0)
-    assert rail == pytest.approx([1.2e-4, 1.2e-4, 1.2e-4, 2.4e-4])
-    tree = {"nodes_per_pod": 4, "leaves_per_pod": 2, "oversubscription": 2.0, "core_oversubscription": 2.0}
-    assert seconds(kind="fat-tree", cores=1, spines=2, **tree) == pytest.approx(
-        [1.2e-4, 2.4e-4, 2.4e-4, 4.4e-4]
-    )
 
 
 @pytest.mark.parametrize(

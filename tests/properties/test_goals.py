@@ -15,14 +15,12 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.money.prices import PriceBook
 from cost.resolve import resolve_model
-from cost.serving.limits import rounded_up
 from placement.layouts.choose import choose_layout
 from placement.layouts.fitting import fitted_layouts
 from placement.layouts.goals import aim_of
-from placement.layouts.price import first_tokens, key_of
 from placement.layouts.shapes import single_replicas
 from placement.options import TOLERANCE, USUAL_TPOT, PlanOptions
-from topology import InfeasibleError, build_cluster, load_domain, load_scale_out, resolve_cluster
+from topology import build_cluster, load_domain, load_scale_out, resolve_cluster
 from topology.cluster import ClusterSpec
 
 pytestmark = pytest.mark.wide
@@ -64,19 +62,6 @@ def test_nobody_asked_and_it_is_50_ms_a_token() -> None:
     assert usual.score.batch < usual.score.max_batch
     again = usual.candidate.fitted.scorer.at(usual.score.batch + 1)
     assert again.tpot_s > USUAL_TPOT.value * (1 - 1e-3)  # one more sequence is too slow, but for the balance
-
-
-def test_a_time_to_first_token_chooses_among_layouts_that_decode() -> None:
-    deployment = where()
-    first = first_tokens(deployment, None)
-    times = sorted({first[key_of(fit.layout)] for fit in fits(deployment)})
-    for limit_s in times[:3]:
-        found = chosen(deployment, ttft_s=limit_s)
-        assert first[key_of(found.candidate.layout)] <= limit_s
-    with pytest.raises(
-        InfeasibleError, match=rf"`ttft_ms` .* takes {rounded_up(times[0] * 1e3)} ms on the fastest layout"
-    ):
-        chosen(deployment, ttft_s=0.9 * times[0])
 
 
 def test_the_least_latency_of_all_layouts() -> None:

@@ -15,7 +15,7 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.machine import PEAK
 from cost.inputs.workload import Workload
 from cost.layouts import best_at, sweep
-from cost.layouts.batches import batches_between, batches_of, may_be_best
+from cost.layouts.batches import batches_of
 from cost.layouts.candidates import _candidates, candidates, domain_gpus
 from cost.layouts.front import pareto
 from cost.layouts.partition import Costs, balanced_splits, between
@@ -67,23 +67,6 @@ def test_batches_are_whole_sequences_of_each_group() -> None:
     assert most_that_fit(np.array([-3.0, 0.1]), np.array([1, 8])).tolist() == [0, 0]
     # 555 lies between two batches of the grid, and is the largest that fits
     assert batches_of(np.array([555.0]), np.array([1]))[1][-1] == 555
-
-
-def test_batches_between_those_that_may_lie_on_the_frontier() -> None:
-    # two layouts of 1 and 4 GPUs a group; the second is beaten at every batch but its least
-    layout, tp = np.array([0, 0, 0, 1, 1]), np.array([1, 1, 1, 4, 4])
-    batch = np.array([10.0, 14.0, 20.0, 0.25, 1.0])
-    speed = np.array([5.0, 4.0, 3.0, 6.0, 2.0])
-    rate = np.array([50.0, 56.0, 60.0, 1.5, 2.0])
-    layouts, between = batches_between(layout, batch, tp, may_be_best(speed, rate))
-    assert layouts.tolist() == [0] * 8 + [1] * 2
-    assert between.tolist() == [11, 12, 13, 15, 16, 17, 18, 19, 0.5, 0.75]
-    # faster than any other and with more than the second has at its largest: nothing between is needed
-    speed[0] = 7.0
-    able = may_be_best(speed, rate)
-    assert batches_between(layout, batch, tp, able)[0].tolist() == [0] * 8
-    few = batches_between(layout, batch, tp, able, limit=3)[1]
-    assert few.tolist() == [11, 12, 13, 16, 17, 18]
 
 
 def split(*lengths: int) -> tuple[range, ...]:
@@ -144,17 +127,6 @@ def test_layers_are_split_by_memory_where_equal_times_do_not_fit() -> None:
     assert room[31, 30] < 0 < room[32, 29]
     splits = [(what.number, what.ranges) for what in found.variants]
     assert len(set(splits)) == len(splits), "each split once"
-
-
-def test_stages_that_are_alike_get_equally_many_layers_between_two_splits() -> None:
-    def uneven(found: list[tuple[range, ...]]) -> int:
-        lengths = [[len(stage) for stage in one[1:-1]] for one in found]
-        return max(max(one) - min(one) for one in lengths)
-
-    both = [split(11, 11, 11, 12, 12, 11, 11, 1), split(*[10] * 8)]
-    assert uneven(between(both)) == 2
-    assert uneven(between(both, [0] * 79)) == uneven(between(both, [0, 0, *[1] * 77])) == 1
-    assert between(both, [0, 1] * 40) == between(both), "layers that differ"
 
 
 def test_parts_of_a_few_are_those_of_all() -> None:

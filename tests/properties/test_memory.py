@@ -47,6 +47,9 @@ def test_one_stage_by_hand(toy):
     assert memory.buffers == 0
     assert memory.budget.capacity == 1e9
     assert memory.usable == pytest.approx(0.9e9)
+    where, stage = toy.deployment(toy.cluster(4)), StageSpec((0, 1, 2, 3), range(3))
+    (fullest,) = replica_memory(where, [stage], tp=1, slots=[8], most=[5])
+    assert fullest.weights - memory.weights == 2 * 2 * 3 * 3_000  # two layers, three slots more
 
 
 def test_buffers_across_domains_grow_with_slots(toy):
@@ -90,16 +93,6 @@ def test_unequal_stages_hold_the_cache_of_all_sequences(toy):
     small, large = replica_memory(where, stages, tp=1, slots=[8, 8])
     assert small.kv_per_batch == pytest.approx(3 * 100 * 128)
     assert large.kv_per_batch == pytest.approx(1.5 * 100 * 128)
-
-
-def test_the_fullest_gpu_counts(toy):
-    where = toy.deployment(toy.cluster(4))
-    stage = StageSpec((0, 1, 2, 3), range(3))
-    even = replica_memory(where, [stage], tp=1, slots=[8])[0]
-    uneven = replica_memory(where, [stage], tp=1, slots=[8], most=[5])[0]
-    assert uneven.weights - even.weights == 2 * 2 * 3 * 3_000  # two layers, three slots more
-    nine = replica_memory(where, [stage], tp=1, slots=[9])[0]
-    assert nine.weights - even.weights == 2 * 2 * 3_000  # what is left over goes to one GPU
 
 
 def stage_memory(weights, each, *, part=1.0, most=1e9):

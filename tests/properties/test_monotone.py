@@ -166,29 +166,6 @@ def test_more_gpus_never_give_fewer_tokens(model: str, sizes: list[str]) -> None
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(
-    ("model", "sizes"),
-    [
-        (MODELS["latent"], ["hgx-h100@104", "hgx-h100@112"]),  # 13 stages of a host
-        (MODELS["grouped"], [f"{HOST}@112", f"{HOST}@120"]),  # experts over 14 of 15 hosts
-    ],
-    ids=str,
-)
-def test_a_layout_of_fewer_gpus_is_still_there(model: str, sizes: list[str]) -> None:
-    """Of any shape: a stage on each of 13 hosts is deployable on 13 hosts, and not on 14."""
-    whole, workload = resolve_model(model), Workload(context=4096)
-    found = [
-        sweep(Deployment(resolve_cluster(at), whole, workload, any_shape=True), speeds=SPEEDS) for at in sizes
-    ]
-    for speed in (0.0, *SPEEDS):
-        places = [best_at(swept, speed) for swept in found]
-        less, more = (
-            0.0 if at is None else float(swept.tok_s[at]) for swept, at in zip(found, places, strict=True)
-        )
-        assert more >= less * ROUNDED
-
-
-@pytest.mark.wide
 @settings(max_examples=6)
 @given(st.sampled_from([f"{HOST}@16", f"{RACK}@36"]), st.sampled_from(sorted(MODELS.values())), st.data())
 def test_looser_service_levels_and_shorter_contexts_are_never_slower(name, model, data):

@@ -176,22 +176,6 @@ def test_prefill_is_as_busy_as_requests_come() -> None:
     assert share == pytest.approx([0.5858, 0.8173, 0.9340, 0.9930], abs=1e-4)
 
 
-def test_two_clusters_have_their_own_gpus() -> None:
-    decode, prefill = pools("gb200-nvl72@8", "hgx-h100@16")
-    found = match_rates(decode, prefill, osl=OSL)
-    best = found.best()
-    assert best is not None
-    assert best.gpus == 24
-    assert best.decode_workers * decode.gpus[best.decode] <= 8
-    assert best.prefill_workers * prefill.gpus[best.prefill] <= 16
-    # with prefill elsewhere every decode worker may run, and where it is fast enough all of them do
-    for row in (found.row(i) for i in range(0, len(found), 101)):
-        room = 8 // int(decode.gpus[row.decode])
-        one_more = rates(decode, row.decode) / OSL * (row.decode_workers + 1)
-        most = max(rates(prefill, i) * (16 // int(prefill.gpus[i])) for i in range(len(prefill)))
-        assert row.decode_workers == room or one_more > most * (1 - 1e-9)
-
-
 def test_gpus_left_over_take_nothing_from_whole_domains() -> None:
     whole, more = (match_rates(*pools(f"gb200-nvl72@{gpus}"), osl=OSL) for gpus in (72, 76))
     assert (whole.gpus, more.gpus) == (72, 76)

@@ -65,22 +65,6 @@ def test_replicas_that_adjoin_differently_are_not_taken_for_each_other(toy):
         assert both.tok_s_per_gpu * 16 == pytest.approx(sum(6 / step for step in alone))
 
 
-@pytest.mark.parametrize("slow", [0, 1])
-def test_replicas_on_other_chips_or_domains_are_not_taken_for_each_other(toy, slow):
-    # Replicas of four GPUs that share one placement: inside a domain, over two evenly and not, and on slower chips.
-    chips = [toy.domain(4), toy.domain(4, chip=toy.gpu(hbm_rate=5e11))]
-    cluster = toy.cluster(*[toy.domain(4)] * 4, chips[slow])
-    where = toy.deployment(cluster, toy.model(dense=0, moe=1))
-    rows = [[(gpus, range(1))] for gpus in (range(4), (4, 5, 8, 9), (6, 12, 13, 14), range(16, 20))]
-    alone = [toy.scorer(where, toy.layout(row)).at(20).step_s for row in rows]
-    assert len({round(step, 12) for step in alone}) == 3 + slow
-    layout = toy.layout(*rows)
-    one = toy.uses(where, layout)[0]
-    together = LayoutScorer(where, layout, [one] * 4).at(20)
-    assert together.step_s == pytest.approx(max(alone))
-    assert together.tok_s_per_gpu * 20 == pytest.approx(sum(80 / step for step in alone))
-
-
 def test_evidence_is_the_weakest_in_use(toy):
     projected = toy.gpu(kind=Evidence.PROJECTED)
     plain, odd = toy.cluster(4, 4), toy.cluster(4, toy.domain(4, chip=projected))

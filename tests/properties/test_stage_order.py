@@ -15,7 +15,6 @@ from cost.layouts.order_search import split_in_order
 from cost.layouts.stage_order import OrderProblem, StageOrder
 from placement.budget import Budget
 from placement.layouts.order import solve_order
-from placement.layouts.order_model import search_order
 from topology.base.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
@@ -76,17 +75,6 @@ def check(problem: OrderProblem, found: StageOrder) -> float:
     return found.step_s
 
 
-def searched(problem: OrderProblem) -> StageOrder | None:
-    """What CP-SAT alone makes of it, from the worst start there is and without bounds from elsewhere."""
-    start = max(every(problem), key=lambda one: problem.step_seconds(*one), default=None)
-    known = None if start is None else StageOrder.of(problem, *start)
-    found, bound_s, _ = search_order(problem, known, Budget(10.0), seed=2**40)
-    if found is None:
-        assert bound_s == np.inf
-        return None
-    return replace(found, bound_s=min(found.step_s, bound_s))
-
-
 SHAPES = [(5, 3, 3, False), (6, 4, 2, False), (7, 3, 3, True), (6, 4, 4, True), (6, 5, 3, True)]
 SHAPES += [(10, 3, 3, False), (10, 4, 3, True), (10, 4, 2, True)]  # whose kinds of layers come in turn
 
@@ -105,20 +93,6 @@ def test_it_is_the_best_of_all_orders_and_splits(seed, layers, groups, stages, t
     assert check(problem, found) == pytest.approx(best, rel=1e-6)
     assert found.status == "OPTIMAL"
     assert found.gap < 1e-6
-
-
-@pytest.mark.parametrize("kinds", [None, [0] * 6, [0, 1, 0, 1, 0, 1], [0, 1, 2, 2, 1, 0], [1, 1, 1, 0, 0, 1]])
-@pytest.mark.parametrize("seed", range(2))
-def test_the_model_alone_is_exact_too(seed, kinds):
-    for tight in (False, True):
-        problem = random_problem(10 + seed, 6, 4, 3, kind_of=kinds, tight=tight)
-        best, found = brute_force(problem), searched(problem)
-        if best is None or found is None:
-            assert best is None
-            assert found is None
-        else:
-            assert check(problem, found) == pytest.approx(best, rel=1e-6)
-            assert found.bound_s == pytest.approx(best, rel=1e-6)
 
 
 @given(st.integers(0, 10**6), st.integers(3, 7), st.integers(1, 3), st.booleans())

@@ -7,14 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.attention import NoAttention
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
 from cost.experts.tokens.reach import expert_use
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.inputs.workload import StepShape, Workload
-from cost.model import DenseFfn
 from cost.resolve import resolve_model
 from cost.step.step import batch_cost, even_parts, even_step, overlapped
 from cost.terms.pipeline import hop_seconds
@@ -235,33 +233,6 @@ def test_layers_that_pay_a_delay_of_their_kind(name, layers):
     assert drafted.counts["delay.step"] == parts.counts["delay.step"] == 1
     assert drafted.counts["delay.moe_layer"] == layers[3] + 2 * bool(layers[3])
     assert drafted.counts["delay.index_layer"] == layers[1] + 2 * bool(layers[1])
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"attention_dp": 8.0, "ep": 8.0, "slots": 16.0, "skew": 1.0, "imbalance": 1.7},
-        {"tp": 8.0, "ep": 2.0, "moe_tp": 4.0, "random": 1.0},
-        {"tp": 2.0, "attention_dp": 4.0, "ep": 8.0, "prompt_tokens": 64.0, "prompt_length": 1000.0},
-    ],
-)
-def test_two_layers_of_one_part_take_as_long_as_one_of_both(toy, changed):
-    model, machine = (
-        toy.model(dense=1, moe=2, precision="fp8"),
-        toy.machine(toy.cluster(4, 4), efficiency=toy.fitted()),
-    )
-    shape = StepShape(sequences=3.0, context=100.0, domain_gpus=4.0, **changed)
-    halves = [
-        half
-        for layer in model.layers
-        for half in (replace(layer, ffn=DenseFfn(0), norm_params=0), replace(layer, attention=NoAttention()))
-    ]
-    assert [layer.parts for layer in halves] == [1] * 6
-    split = replace(model, layers=tuple(halves))
-    whole, apart = (even_step(one, shape, machine) for one in (model, split))
-    assert float(apart.total_s) == pytest.approx(float(whole.total_s))
-    assert float(apart.lower_s) == pytest.approx(float(whole.lower_s))
-    assert split.total_params == model.total_params
 
 
 @settings(deadline=None, max_examples=30)

@@ -133,16 +133,6 @@ def test_mamba2_by_hand():
     assert [MAMBA.kv_shards(tp) for tp in (1, 8, 128)] == [1, 8, 64]
 
 
-def test_lightning_attention_and_short_convolutions():
-    # MiniMax-Text-01: 64 heads with a state of 128 x 128 in FP32; a block of 256 tokens at once in prefill
-    assert LIGHT.cache_bytes(10**6, 2) == 64 * 128 * 128 * 4
-    assert LIGHT.decode_flop(7) == 5 * 64 * 128 * 128
-    assert LIGHT.prefill_flop(7) == 64 * (4 * 256 * 128 + 4 * 128 * 128)
-    assert [LIGHT.kv_shards(tp) for tp in (1, 8, 128)] == [1, 8, 64]
-    # LFM2: two inputs of each channel in BF16, whatever the context
-    assert (CONV.cache_bytes(10**6, 1), CONV.read_bytes(5, 2)) == (2048 * 2 * 2, 2 * 2048 * 2 * 2)
-
-
 def test_block_sparse_reads_index_keys_of_all_and_blocks_of_some():
     context = 100_000
     pair = 2 * 4 * 128

@@ -129,6 +129,16 @@ def test_slow_gpus_come_last_and_cost_what_they_cost() -> None:
     assert 4 in slow.gpus
 
 
+def test_replicas_of_both_phases_come_on_top_of_one_group() -> None:
+    pools = [(DECODE, 9.0, 0), (PREFILL, 3.0, 0), (DECODE, 4.0, 1), (PREFILL, 8.0, 1)]
+    columns = [column(role, rate, 2, group=group) for role, rate, group in pools]
+    problem, answer = solved([*columns, column(BOTH, 1.5, 1, group=-1)], classes((5, 1)))
+    assert answer.requests / problem.scale == pytest.approx(7.5, rel=3e-4)
+    assert answer.counts[-1] == 5
+    problem, answer = solved([*columns, column(BOTH, 0.5, 1, group=-1)], classes((5, 1)))
+    assert answer.requests / problem.scale == pytest.approx(4.5, rel=3e-4)
+
+
 @settings(max_examples=16)
 @given(
     each=st.lists(rates, min_size=5, max_size=5),

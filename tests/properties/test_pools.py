@@ -165,17 +165,6 @@ def test_limits_cost_throughput_and_the_frontier_holds_the_best() -> None:
     assert match_rates(decode, prefill, osl=OSL, tpot_s=1e-6).best() is None
 
 
-def test_prefill_is_as_busy_as_requests_come() -> None:
-    decode, prefill = pools("hgx-h100@16")
-    found = match_rates(decode, prefill, osl=OSL)
-    rows = list(map(found.row, range(0, len(found), 17)))
-    narrow = [row for row in rows if min(pool_rates(decode, prefill, *of_match(row))) > row.requests_per_s]
-    assert 0 < len(narrow) < len(rows)
-    # the more are in flight, the less it waits; one at a time, half of the time or more
-    share = busy_share(10.0, np.array([0.1, 1.0, 10.0, 1000.0]), 1.0)
-    assert share == pytest.approx([0.5858, 0.8173, 0.9340, 0.9930], abs=1e-4)
-
-
 def test_gpus_left_over_take_nothing_from_whole_domains() -> None:
     whole, more = (match_rates(*pools(f"gb200-nvl72@{gpus}"), osl=OSL) for gpus in (72, 76))
     assert (whole.gpus, more.gpus) == (72, 76)
@@ -206,9 +195,6 @@ def test_the_links_bound_what_pools_hand_over() -> None:
     assert late.fastest_ttft_s == pytest.approx(prefill.step_s.min() + 0.25, rel=0.01)
 
 
-MIX = Lengths((4000, 500, 1000), (100, 400, 200), (0.2, 0.5, 0.3))
-
-
 @cache
 def swept(lengths: Lengths) -> tuple[Sweep, list[tuple[float, Sweep]]]:
     """Sweeps of decode and of prefill at each length."""
@@ -223,13 +209,6 @@ def best(lengths: Lengths, ttft_s: float | None = None) -> float:
     decode, ((_, longest), *shorter) = swept(lengths)
     found = match_rates(decode, longest, osl=lengths.mean_osl, ttft_s=ttft_s, shorter=shorter).best()
     return 0.0 if found is None else found.requests_per_s
-
-
-def test_means_are_over_requests_and_over_the_tokens_made() -> None:
-    assert (MIX.mean_isl, MIX.mean_osl) == (1350, 280)
-    made = 0.2 * 100 * 4050 + 0.5 * 400 * 700 + 0.3 * 200 * 1100
-    assert MIX.context == round(made / 280)
-    assert MIX.prompts() == [(4000, 0.2), (1000, 0.3), (500, 0.5)]
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**5))

@@ -65,3 +65,11 @@ def test_the_fastest_step_is_the_least_of_all_layouts() -> None:
     fixed = fitted_layouts(deployment.with_batch(9), None)
     assert fastest_step_s(fixed) == min(fit.scorer.at(9).step_s for fit in fixed)
     assert fastest_step_s(fixed) > fastest_step_s(layouts)
+
+
+def test_a_batch_beyond_what_engines_run_names_the_option() -> None:
+    deployment = setting_of("qwen3-8b", "hgx-b200", context=128, batch=2000)
+    text = refusal(deployment)
+    assert text.startswith("`batch` 2,000 is more than engines run at a time: 1,024 sequences")
+    assert "`max_seqs` allows more" in text
+    assert fitted_layouts(replace(deployment, max_seqs=2048), None)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from cost.calibration.alltoall import load_kernels
-from cost.experts.tokens.reach import Routing, balanced_use
+from cost.experts.tokens.reach import Routing
 from cost.experts.tokens.volumes import Volumes, alltoall_volumes
 from cost.inputs.machine import Unit, stage_rates
 from cost.inputs.workload import StepShape
@@ -16,7 +16,7 @@ from cost.terms.all_reduce import all_reduce_part
 from cost.terms.alltoall_kernel import Leg, alltoall_seconds, vector_bytes, wire_bytes
 from cost.terms.attention import attention_works
 from cost.terms.dense import dense_work
-from cost.terms.experts import even_expert_work, placed_expert_work
+from cost.terms.experts import even_expert_work
 from cost.terms.work import StepCost
 from topology.base.errors import InputError
 from toys import figure
@@ -90,15 +90,6 @@ def test_a_prompt_computes_tokens_times_half_its_length(toy, rates):
     assert longer.compute_s == pytest.approx(2 * scores.compute_s)
 
 
-def test_placed_experts_compute_their_pairs_and_read_what_is_touched(toy, rates):
-    # 12 tokens x top 2 over 4 GPUs: 6 pairs each; 2 slots a GPU, each missed by 12 tokens with chance 0.75 ** 12
-    use = balanced_use(2, np.full(4, 2), experts=8, top_k=2)
-    work = placed_expert_work(toy.moe.ffn, use, tokens=12, weights="bf16", rates=rates)
-    assert work.compute_s.shape == work.memory_s.shape == (1, 1, 4)
-    assert work.compute_s == pytest.approx(2 * 3_000 * 6 / 1e14)
-    assert work.memory_s == pytest.approx(2 * (1 - 0.75**12) * 3_000 * 2 / 1e12)
-
-
 @pytest.mark.parametrize(
     ("changed", "pairs", "read", "columns"),
     [
@@ -146,35 +137,6 @@ def test_experts_of_unequal_use_as_by_brute_force(rates, skew, queries, tokens):
     touched = np.mean(1 - (1 - np.minimum(8 / 256 * use, 1.0)) ** fresh)
     assert work.memory_s == pytest.approx(256 * touched * 6_000 / 1e12, rel=1e-3 if skew <= 1 else 0.01)
     assert work.compute_s == pytest.approx(2 * 3_000 * 8 * tokens * queries / 1e14), "all tokens are computed"
-
-
-@pytest.mark.parametrize(
-    ("shape", "uneven"),
-    [
-        ({"attention_dp": 8.0, "sequences": 4.0}, np.sqrt(2 * np.log(8) / 4)),
-        ({"attention_dp": 8.0, "sequences": 0.1}, np.sqrt(2 * np.log(8))),  # a request at least
-        ({"attention_dp": 2.0, "sequences": 1.0}, 1.0),  # not more than both requests on one rank
-        ({"attention_dp": 1.0, "sequences": 4.0, "tp": 8.0}, 0.0),
-    ],
-)
-def test_ranks_with_more_than_their_share_of_requests(toy, rates, shape, uneven):
-    projections, scores = works_of(toy, StepShape(context=100.0, **shape), rates)
-    assert float(scores.uneven) == pytest.approx(float(uneven))
-    assert projections.uneven == 0.0
-
-
-@pytest.mark.parametrize("share", [0.25, 0.96875])
-def test_a_mixture_takes_the_time_of_its_formats_one_after_the_other(toy, share):
-    name = f"fp8*{share}+bf16*{1 - share}"
-    rates = stage_rates(toy.cluster(4), range(4), [name, "fp8", "bf16"])
-    reach = toy.coefficients(gemm__fp8=0.4, gemm__bf16=0.7, hbm__weights=0.8)
-
-    def seconds(weights, params):
-        work = dense_work(params, tokens=10, tp=1, hidden=64, weights=weights, rates=rates)
-        return [*work.seconds(reach), work.least_compute_s]
-
-    parts = zip(seconds("fp8", share * 1e6), seconds("bf16", (1 - share) * 1e6), strict=True)
-    assert seconds(name, 1e6) == pytest.approx([one + other for one, other in parts])
 
 
 def reduced(toy, shape, *, times=2.0, layers=3, **cluster):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cost.validation.predict import Prediction, predict, unpredictable
+from cost.validation.predict import Prediction, predict
 from cost.validation.read import Point, Pool
 from cost.validation.statistics import errors_of
 
@@ -46,23 +46,3 @@ def test_values_that_are_no_time_are_no_predictions(value, monkeypatch):
     (found,) = predict([POINT])
     assert found.value is None
     assert "the model gives" in found.reason
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({}, ""),
-        ({"cluster": "h1000"}, "cluster 'h1000' is not in the catalog"),
-        ({"model": "deepseek-v33"}, "did you mean deepseek-v3"),
-        ({"weights": "fp3"}, "'fp3': no such format"),
-        ({"pool": Pool(tp=0, attention_dp=0, ep=0, moe_tp=0)}, "no parallel layout"),
-        ({"batch": 0.0}, "neither batch_per_gpu nor concurrency"),
-        ({"context": 0.0}, "neither context nor isl"),
-        ({"phase": "aggregated"}, "isl and osl"),
-        ({"phase": "prefill", "batch": 0.0}, ""),
-    ],
-)
-def test_reasons(change, reason):
-    found = unpredictable(replace(POINT, **change))
-    assert reason in found
-    assert bool(found) == bool(reason)

@@ -144,8 +144,8 @@ def test_touched_slots_by_enumeration():
     use = expert_use(Assignment(np.arange(4, dtype=np.int32)[None], owner, 4, 2), loads(np.ones((1, 4))), 2)
     choices = list(itertools.combinations(range(4), 2))
     touched = np.zeros(2)
-    for one, other in itertools.product(choices, repeat=2):
-        for expert in {*one, *other}:
+    for first, second in itertools.product(choices, repeat=2):
+        for expert in {*first, *second}:
             touched[owner[expert]] += 1 / len(choices) ** 2
     assert use.touched_slots(2)[0, 0] == pytest.approx(touched)
 
@@ -210,21 +210,21 @@ def test_experts_anywhere_are_reached_as_counted(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows = rng.permutation(12)[None]
     domains = np.array([0, 0, 1, 1, 1, 2])
-    found = hits_of(rows, SMALL, domains)
+    hits = hits_of(rows, SMALL, domains)
     gpu = np.empty(12, dtype=int)
     gpu[rows[0]] = np.repeat(np.arange(6), 2)
-    np.testing.assert_allclose(found.gpus[0, 0, 0], over_choices(gpu, SMALL), atol=1e-12)
-    np.testing.assert_allclose(found.domains[0, 0, 0], over_choices(domains[gpu], SMALL), atol=1e-12)
+    np.testing.assert_allclose(hits.gpus[0, 0, 0], over_choices(gpu, SMALL), atol=1e-12)
+    np.testing.assert_allclose(hits.domains[0, 0, 0], over_choices(domains[gpu], SMALL), atol=1e-12)
     # GPU i is now what GPU order[i] was
     order = rng.permutation(6)
     moved = rows.reshape(6, 2)[order].reshape(1, -1)
     again = hits_of(moved, SMALL, domains[order])
-    np.testing.assert_allclose(again.gpus[0, 0, 0], found.gpus[0, 0, 0, order], atol=1e-12)
-    np.testing.assert_allclose(again.domains, found.domains, atol=1e-12)
+    np.testing.assert_allclose(again.gpus[0, 0, 0], hits.gpus[0, 0, 0, order], atol=1e-12)
+    np.testing.assert_allclose(again.domains, hits.domains, atol=1e-12)
     # a group is as good as another, and so is an expert in its group
     name = (rng.permutation(4)[:, None] * 3 + np.argsort(rng.random((4, 3)), axis=1)).ravel()
     renamed = hits_of(name[rows], SMALL, domains)
-    np.testing.assert_allclose(renamed.gpus, found.gpus, atol=1e-12)
+    np.testing.assert_allclose(renamed.gpus, hits.gpus, atol=1e-12)
 
 
 def test_busy_experts_are_reached_about_as_often_as_tokens_drawn_one_by_one() -> None:
@@ -246,8 +246,8 @@ def test_busy_experts_are_reached_about_as_often_as_tokens_drawn_one_by_one() ->
     part = np.zeros((32, 4))  # of an expert's tokens that go to each domain
     np.add.at(part, (rows[0], domains[gpu]), 1 / copies[rows[0]])
     missed = np.prod(1 - part[chosen], axis=1).mean(axis=0)
-    found = hits_of(rows, routing, domains, drawn[None, None])
-    np.testing.assert_allclose(found.domains[0, 0, 0], 1 - missed, rtol=0.03)
+    hits = hits_of(rows, routing, domains, drawn[None, None])
+    np.testing.assert_allclose(hits.domains[0, 0, 0], 1 - missed, rtol=0.03)
 
 
 @pytest.mark.parametrize("top_k", [1, 2, 3])
@@ -301,23 +301,23 @@ def test_impossible_routing_is_refused(arguments, message):
 
 def test_skew_by_hand():
     tokens = np.array([[[0, 0, 0, 0], [1, 1, 1, 5], [2, 2, 2, 2]]] * 2)
-    found = load_statistics(tokens.astype(float))
-    assert found.rows == (1, 2)
-    assert found.max_over_mean.tolist() == [2.5, 1]
-    assert found.variation == pytest.approx([np.sqrt(3) / 2, 0])  # 1, 1, 1, 5 have mean 2 and variance 3
-    assert found.over_mean.tolist() == [[0.5, 0.5, 0.5, 2.5], [1, 1, 1, 1]]
-    assert found.consecutive.moved_share == 0
-    assert found.consecutive.correlation == pytest.approx(1)
+    statistics = load_statistics(tokens.astype(float))
+    assert statistics.rows == (1, 2)
+    assert statistics.max_over_mean.tolist() == [2.5, 1]
+    assert statistics.variation == pytest.approx([np.sqrt(3) / 2, 0])  # 1, 1, 1, 5 have mean 2 and variance 3
+    assert statistics.over_mean.tolist() == [[0.5, 0.5, 0.5, 2.5], [1, 1, 1, 1]]
+    assert statistics.consecutive.moved_share == 0
+    assert statistics.consecutive.correlation == pytest.approx(1)
 
 
 def test_drift_by_hand():
-    one, two = np.array([[6.0, 2, 0, 0]]), np.array([[0.0, 1, 1, 2]])
-    assert distance(one, two).tolist() == [0.75]
-    found = load_statistics(np.stack([one, two, one]))
-    assert found.consecutive.moved_share == pytest.approx(0.75)
-    assert found.first_to_last.moved_share == 0
+    before, after = np.array([[6.0, 2, 0, 0]]), np.array([[0.0, 1, 1, 2]])
+    assert distance(before, after).tolist() == [0.75]
+    statistics = load_statistics(np.stack([before, after, before]))
+    assert statistics.consecutive.moved_share == pytest.approx(0.75)
+    assert statistics.first_to_last.moved_share == 0
     # shares minus 1/4: (2, 0, -1, -1) / 4 and (-1, 0, 0, 1) / 4
-    assert found.consecutive.correlation == pytest.approx(-3 / np.sqrt(6 * 2))
+    assert statistics.consecutive.correlation == pytest.approx(-3 / np.sqrt(6 * 2))
 
 
 def test_one_window_has_no_drift_and_even_loads_no_correlation():
@@ -338,6 +338,6 @@ def test_the_distance_that_chance_gives():
 def test_a_row_far_below_the_largest_one_is_not_lost():
     tokens = np.full((2, 2, 4), 1e308)
     tokens[:, 1] = [5e-324, 0, 0, 5e-324]
-    found = load_statistics(tokens)
-    assert found.rows == (0, 1)
-    assert found.max_over_mean.tolist() == [1, 2]
+    statistics = load_statistics(tokens)
+    assert statistics.rows == (0, 1)
+    assert statistics.max_over_mean.tolist() == [1, 2]

@@ -70,7 +70,7 @@ def test_by_hand() -> None:
     gpus = find_failures(plan)
     assert gpus.experts_at_risk == 0
     assert (gpus.experts, gpus.layers[0].worst) == ((), "")
-    by_node = next(one for one in nodes.what_if if one.unit == "node")
+    by_node = next(loss for loss in nodes.what_if if loss.unit == "node")
     assert (by_node.choices, by_node.tried, by_node.experts_lost_most) == (2, 2, 32)
     assert by_node.tokens_lost_most == pytest.approx(2 / 12)
     assert by_node.tokens_lost_mean == pytest.approx(1.5 / 12)

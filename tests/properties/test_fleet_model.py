@@ -26,12 +26,12 @@ NEEDS = {(0, role): 1.0 for role in NEEDED}
 
 def classes(*sizes: tuple[int, int], slow: int = 0) -> list[DomainClass]:
     """Classes of one kind: GPUs of a domain and how many domains; ``slow`` GPUs of the first class."""
-    found, first = [], 0
+    made, first = [], 0
     for number, (size, count) in enumerate(sizes):
         gpus = tuple(tuple(range(first + d * size, first + (d + 1) * size)) for d in range(count))
-        found.append(DomainClass(0, number, SPEC, gpus, size - slow * (number == 0)))
+        made.append(DomainClass(0, number, SPEC, gpus, size - slow * (number == 0)))
         first += size * count
-    return found
+    return made
 
 
 def column(role: str, rate: float, *sizes: int, slow: int = -1, group: int = 0) -> Column:
@@ -55,11 +55,11 @@ def most_by_hand(columns: list[Column], domains: tuple[int, ...], most_layouts: 
     """The most requests per second of any counts."""
     total = sum(domains)
     best = 0.0
-    for counts in product(*(range(total // one.shape.gpus + 1) for one in columns)):
-        layouts = Counter(one.role for one, n in zip(columns, counts, strict=True) if n)
+    for counts in product(*(range(total // layout.shape.gpus + 1) for layout in columns)):
+        layouts = Counter(layout.role for layout, n in zip(columns, counts, strict=True) if n)
         if most_layouts is not None and max(layouts.values(), default=0) > most_layouts:
             continue
-        blocks = [b.size for one, n in zip(columns, counts, strict=True) for b in one.shape.blocks * n]
+        blocks = [b.size for layout, n in zip(columns, counts, strict=True) for b in layout.shape.blocks * n]
         if sum(blocks) <= total and fits(tuple(sorted(blocks, reverse=True)), domains):
             used = list(zip(columns, counts, strict=True))
             of_role = [sum(of.requests_per_s * n for of, n in used if role in of.phases) for role in NEEDED]
@@ -70,17 +70,19 @@ def most_by_hand(columns: list[Column], domains: tuple[int, ...], most_layouts: 
 def solved(
     columns: list[Column], of: list[DomainClass], most_layouts: int | None = None
 ) -> tuple[Problem, Answer]:
-    gpus = sum(one.domains * one.size for one in of)
-    each = [(one.phases, one.requests_per_s / one.shape.gpus) for one in columns]
-    most = gpus * min(max(rate for phases, rate in each if wanted in phases) for wanted in (DECODE, PREFILL))
+    gpus = sum(members.domains * members.size for members in of)
+    rates_of = [(layout.phases, layout.requests_per_s / layout.shape.gpus) for layout in columns]
+    most = gpus * min(
+        max(rate for phases, rate in rates_of if wanted in phases) for wanted in (DECODE, PREFILL)
+    )
     problem = Problem(of, columns, NEEDS, {0: 1.0}, most, most_layouts)
     master = build(problem)
     master.model.maximize(master.requests)
-    found = solve(master, Budget(20.0), seed=0)
-    assert found.optimal
-    assert found.answer is not None
-    assert found.value == found.bound == found.answer.requests
-    return problem, found.answer
+    solution = solve(master, Budget(20.0), seed=0)
+    assert solution.optimal
+    assert solution.answer is not None
+    assert solution.value == solution.bound == solution.answer.requests
+    return problem, solution.answer
 
 
 rates = st.floats(1.0, 100.0)
@@ -101,7 +103,9 @@ def test_the_best_of_all_counts(data: st.DataObject) -> None:
     problem, answer = solved(columns, of)
     assert answer.requests / problem.scale == pytest.approx(most_by_hand(columns, domains), rel=3e-4)
     kept = [
-        one for role in (DECODE, PREFILL) for one in drop_dominated([c for c in columns if c.role == role])
+        layout
+        for role in (DECODE, PREFILL)
+        for layout in drop_dominated([c for c in columns if c.role == role])
     ]
     again, fewer = solved(kept, of)
     assert fewer.requests / again.scale == pytest.approx(answer.requests / problem.scale, rel=3e-4)
@@ -125,7 +129,9 @@ def test_slow_gpus_come_last_and_cost_what_they_cost() -> None:
     of = classes((5, 1), slow=1)
     problem, answer = solved(columns, of)
     assert answer.requests / problem.scale == pytest.approx(15.0, rel=3e-4)
-    (slow,) = [one for one in assign(of, columns, answer, [0] * 5) if one.column.shape.blocks[0].slow == 0]
+    (slow,) = [
+        layout for layout in assign(of, columns, answer, [0] * 5) if layout.column.shape.blocks[0].slow == 0
+    ]
     assert 4 in slow.gpus
 
 
@@ -141,13 +147,13 @@ def test_replicas_of_both_phases_come_on_top_of_one_group() -> None:
 
 @settings(max_examples=16)
 @given(
-    each=st.lists(rates, min_size=5, max_size=5),
+    rates_of=st.lists(rates, min_size=5, max_size=5),
     last=st.sampled_from([((PREFILL, 1), (PREFILL, 2)), ((BOTH, 2), (BOTH, 3))]),
     most=st.sampled_from([1, 2, None]),
 )
-def test_few_layouts_of_a_pool_and_replicas_of_both_phases_beside_pools_of_one(each, last, most):
+def test_few_layouts_of_a_pool_and_replicas_of_both_phases_beside_pools_of_one(rates_of, last, most):
     sizes = ((DECODE, 1), (DECODE, 3), (PREFILL, 2), *last)
-    columns = [column(role, rate, size) for (role, size), rate in zip(sizes, each, strict=True)]
+    columns = [column(role, rate, size) for (role, size), rate in zip(sizes, rates_of, strict=True)]
     problem, answer = solved(columns, classes((4, 1), (3, 1)), most)
     best = most_by_hand(columns, (4, 3), most)
     assert answer.requests / problem.scale == pytest.approx(best, rel=3e-4)
@@ -166,5 +172,5 @@ def test_a_layout_on_each_kind_of_gpu_and_one_that_joins_both() -> None:
         problem = Problem(of, [*columns, prefill], NEEDS, {0: 1.0, 1: 1.0}, 100.0, 1)
         built = build(problem)
         built.model.maximize(built.requests)
-        found = solve(built, Budget(20.0), seed=0)
-        assert found.value / problem.scale == pytest.approx(best, rel=3e-4)
+        solution = solve(built, Budget(20.0), seed=0)
+        assert solution.value / problem.scale == pytest.approx(best, rel=3e-4)

@@ -65,23 +65,23 @@ def test_nobody_asked_and_it_is_50_ms_a_token() -> None:
 
 
 def test_the_least_latency_of_all_layouts() -> None:
-    found = chosen(where(), goal="latency", tolerance=0.0)
-    assert found.score.tpot_s == pytest.approx(
+    placed = chosen(where(), goal="latency", tolerance=0.0)
+    assert placed.score.tpot_s == pytest.approx(
         min(fit.scorer.at(fit.least_batch).tpot_s for fit in fits(where()))
     )
-    assert found.score.batch == 1 / found.candidate.layout.tp
+    assert placed.score.batch == 1 / placed.candidate.layout.tp
     simple = chosen(where(), goal="latency")
-    assert simple.score.tpot_s <= found.score.tpot_s / (1 - TOLERANCE)
+    assert simple.score.tpot_s <= placed.score.tpot_s / (1 - TOLERANCE)
 
 
 @pytest.mark.parametrize("tpot_s", [0.02, 0.05, "none"])
 def test_the_fewest_gpus_that_hold_it(tpot_s: Any) -> None:
     deployment = where("hgx-h100@24")
-    found = chosen(deployment, goal="gpus", tpot_s=tpot_s)
+    placed = chosen(deployment, goal="gpus", tpot_s=tpot_s)
     limit_s = None if tpot_s == "none" else tpot_s
-    used = found.candidate.layout.gpus_used
-    assert len(found.candidate.layout.replicas) == 1
-    assert limit_s is None or found.score.tpot_s <= limit_s
+    used = placed.candidate.layout.gpus_used
+    assert len(placed.candidate.layout.replicas) == 1
+    assert limit_s is None or placed.score.tpot_s <= limit_s
     # no replica of the cluster's even cuts has fewer, nor any single one
 
     def holds(fit: Fitted) -> bool:
@@ -107,10 +107,10 @@ def two_kinds(**prices: float) -> Deployment:
 def test_dear_gpus_stay_idle_where_cost_counts(goal: Any, h100: float, h20: float, kept: set[int]) -> None:
     watts = 1000 if goal == "power" else 1
     deployment = two_kinds(h100_sxm=h100 * watts, h20_sxm=h20 * watts)
-    found = chosen(deployment, goal=goal)
+    placed = chosen(deployment, goal=goal)
     used = {
         deployment.cluster.gpus[gpu].domain
-        for stages in found.candidate.layout.replicas
+        for stages in placed.candidate.layout.replicas
         for stage in stages
         for gpu in stage.gpus
     }
@@ -119,12 +119,12 @@ def test_dear_gpus_stay_idle_where_cost_counts(goal: Any, h100: float, h20: floa
         for row in fit.scorer.alike:
             layout, scorer = fit.scorer.of_replicas(row)
             score = scorer.at(1)
-            assert aim_of(deployment, goal)(layout, score) <= found.worth
+            assert aim_of(deployment, goal)(layout, score) <= placed.worth
 
 
 @settings(max_examples=8)
 @given(tolerance=st.floats(0, 0.3))
 def test_what_is_taken_is_within_the_tolerance_of_the_best(tolerance: float) -> None:
-    best, found = chosen(where(), tolerance=0.0), chosen(where(), tolerance=tolerance)
-    assert found.score.tok_s_per_gpu >= (1 - tolerance) * best.score.tok_s_per_gpu * (1 - 1e-12)
-    assert found.candidate.simplicity <= best.candidate.simplicity
+    best, placed = chosen(where(), tolerance=0.0), chosen(where(), tolerance=tolerance)
+    assert placed.score.tok_s_per_gpu >= (1 - tolerance) * best.score.tok_s_per_gpu * (1 - 1e-12)
+    assert placed.candidate.simplicity <= best.candidate.simplicity

@@ -47,10 +47,10 @@ def test_splits_of_pipelines_side_by_side_are_the_best_there_are(stages: int, mo
             {cuts: largest(of.layers[row_of, pipeline], of.fixed[row_of, pipeline], cuts) for cuts in every}
             for of in (time, then)
         )
-        found, best = tuple(r.start for r in ranges[1:]), min(seconds.values())
-        assert seconds[found] == pytest.approx(best)
+        result, best = tuple(r.start for r in ranges[1:]), min(seconds.values())
+        assert seconds[result] == pytest.approx(best)
         alike = [cuts for cuts in every if seconds[cuts] <= best * (1 + 1e-9)]
-        assert other[found] == pytest.approx(min(other[cuts] for cuts in alike))
+        assert other[result] == pytest.approx(min(other[cuts] for cuts in alike))
 
 
 def test_batches_are_whole_sequences_of_each_group() -> None:
@@ -83,16 +83,16 @@ def test_splits_on_the_way_from_one_to_another() -> None:
 
 def test_arrangements_use_each_gpu_once_and_count_identical_replicas() -> None:
     cluster = resolve_cluster("hgx-h100@24")
-    found = candidates(cluster, resolve_model("mixtral-8x7b")).always
-    for what in found:
+    result = candidates(cluster, resolve_model("mixtral-8x7b")).always
+    for what in result:
         gpus = [gpu for replica in what.replicas for group in replica for gpu in group]
         assert len(gpus) == len(set(gpus)) == what.gpus_used
         assert sum(count for _, count in what.alike) == len(what.replicas)
     # groups of 4 in 3 domains as 2 replicas of 3 stages: in each one hop inside a domain, two across
-    three = next(what for what in found if what.group == 4 and what.stages == 3)
+    three = next(what for what in result if what.group == 4 and what.stages == 3)
     assert three.replicas[0] == ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11))
     assert three.alike == ((0, 1), (1, 1))
-    two = next(what for what in found if what.group == 4 and what.stages == 2)
+    two = next(what for what in result if what.group == 4 and what.stages == 2)
     assert two.alike == ((0, 3),)
     assert len(domain_gpus(cluster)) == 3
 
@@ -115,32 +115,32 @@ def test_layers_are_split_by_memory_where_equal_times_do_not_fit() -> None:
     deployment = Deployment(
         resolve_cluster("gb200-nvl72@12"), resolve_model("deepseek-v3"), Workload(context=80_000), PEAK
     )
-    found = sweep(deployment)
-    priced = set(found.layout[found.tp == 2].tolist())
+    result = sweep(deployment)
+    priced = set(result.layout[result.tp == 2].tolist())
     room = {}
-    for number, what in enumerate(found.variants):
+    for number, what in enumerate(result.variants):
         if what.arrangement.stages == 2 and what.arrangement.group == 2:
             memory = replica_memory(deployment, what.stages(0), tp=2, slots=[256, 256])
             left = min(m.usable - m.weights - m.kv_per_batch / 2 for m in memory)
             room[tuple(len(layers) for layers in what.ranges)] = left
             assert (left > 0) == (number in priced), what.ranges
     assert room[31, 30] < 0 < room[32, 29]
-    splits = [(what.number, what.ranges) for what in found.variants]
+    splits = [(what.number, what.ranges) for what in result.variants]
     assert len(set(splits)) == len(splits), "each split once"
 
 
 def test_parts_of_a_few_are_those_of_all() -> None:
-    found = sweep(Deployment(resolve_cluster("hgx-h100@16"), resolve_model("deepseek-v2-lite"), Workload()))
-    edge = found.frontier()
-    few = found.rows(edge).rows(range(len(edge) - 1, -1, -3))
+    result = sweep(Deployment(resolve_cluster("hgx-h100@16"), resolve_model("deepseek-v2-lite"), Workload()))
+    edge = result.frontier()
+    few = result.rows(edge).rows(range(len(edge) - 1, -1, -3))
     which = edge[::-3]
-    assert few.step_s.tolist() == found.step_s[which].tolist()
-    assert few.lower_step_s.tolist() == found.lower_step_s[which].tolist()
-    assert [few.bound(at) for at in range(len(few))] == [found.bound(int(at)) for at in which]
+    assert few.step_s.tolist() == result.step_s[which].tolist()
+    assert few.lower_step_s.tolist() == result.lower_step_s[which].tolist()
+    assert [few.bound(at) for at in range(len(few))] == [result.bound(int(at)) for at in which]
     for name, seconds in few.terms_s.items():
-        assert seconds.tolist() == found.terms_s[name][which].tolist()
-    assert sum(found.terms_s.values()) == pytest.approx(found.step_s, rel=1e-12)
-    assert (found.lower_step_s <= found.step_s).all()
+        assert seconds.tolist() == result.terms_s[name][which].tolist()
+    assert sum(result.terms_s.values()) == pytest.approx(result.step_s, rel=1e-12)
+    assert (result.lower_step_s <= result.step_s).all()
 
 
 def test_nothing_that_is_kept_changes_an_answer() -> None:
@@ -148,8 +148,8 @@ def test_nothing_that_is_kept_changes_an_answer() -> None:
 
     def priced(cluster: str, factor: str) -> list[bytes]:
         (where,) = overrides([resolve_cluster(cluster)], [f"gpu.hbm_bytes_per_s={factor}"])
-        found = sweep(Deployment(where, resolve_model("deepseek-v2-lite"), Workload()))
-        return [np.asarray(values).tobytes() for values in found.columns().values()]
+        result = sweep(Deployment(where, resolve_model("deepseek-v2-lite"), Workload()))
+        return [np.asarray(values).tobytes() for values in result.columns().values()]
 
     _candidates.cache_clear()
     first = priced("hgx-h100@16", "2x")

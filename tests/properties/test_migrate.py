@@ -57,8 +57,8 @@ def test_fewest_and_best(seed: int) -> None:
     each = task.rows(np.zeros(len(legal), dtype=int))
     moves, value = each.moves(legal), each.problem.evaluate(legal)
     for budget in (int(moves.min()), int(moves.min()) + 2):
-        found = migrate([task], max_moves=budget)
-        row = found.placements[0].slot_expert
+        migration = migrate([task], max_moves=budget)
+        row = migration.placements[0].slot_expert
         assert task.problem.legal(row).all(), seed
         assert task.moves(row)[0] <= budget, seed
         if all_placements(task.problem) is not None:
@@ -104,11 +104,11 @@ def drift(
     return MigrationTask(make_problem(after, slots), old)
 
 
-def checked(task: MigrationTask, found: Migration) -> np.ndarray:
+def checked(task: MigrationTask, migration: Migration) -> np.ndarray:
     """The answer, after what must hold of any."""
-    placed = found.placements[0]
+    placed = migration.placements[0]
     assert verify_experts(task.problem.assignment(placed.slot_expert), task.problem) == []
-    assert found.moves == task.moves(placed.slot_expert).sum() == (placed.slot_expert != task.old).sum()
+    assert migration.moves == task.moves(placed.slot_expert).sum() == (placed.slot_expert != task.old).sum()
     assert (task.problem.evaluate(placed.slot_expert) <= task.problem.evaluate(placed.start) + 1e-12).all()
     return placed.slot_expert
 
@@ -116,9 +116,9 @@ def checked(task: MigrationTask, found: Migration) -> np.ndarray:
 def test_loads_that_did_not_change_move_nothing() -> None:
     task = drift(1, layers=3, experts=32, gpus=8, redundant=8)
     same = MigrationTask(task.problem, solve(task.problem).assignment.slot_expert)
-    found = migrate([same])
-    assert found.moves == 0
-    assert np.array_equal(checked(same, found), same.old)
+    migration = migrate([same])
+    assert migration.moves == 0
+    assert np.array_equal(checked(same, migration), same.old)
 
 
 @pytest.mark.parametrize(
@@ -144,10 +144,10 @@ def test_real_loads_within_one_percent_with_at_most_a_quarter_moved() -> None:
         before, after = (np.load(files[i])[::15].astype(float) for i in (a, b))
         old = solve(make_problem(before, slots)).assignment.slot_expert
         task = MigrationTask(make_problem(after, slots), old)
-        found = migrate([task])
-        share.append(found.moves / task.old.size)
-        fresh = task.judged(found.placements[0].fresh)[1].mean()
-        ratio.append(task.judged(checked(task, found))[1].mean() / fresh)
+        migration = migrate([task])
+        share.append(migration.moves / task.old.size)
+        fresh = task.judged(migration.placements[0].fresh)[1].mean()
+        ratio.append(task.judged(checked(task, migration))[1].mean() / fresh)
     assert np.mean(ratio) >= 0.99
     assert np.mean(share) <= 0.25
 
@@ -181,11 +181,11 @@ def totals(front: Front, chosen: Sequence[int]) -> tuple[int, float, float]:
 @settings(max_examples=30)
 @given(front=fronts(), spare=st.integers(0, 30))
 def test_a_budget_is_spent_as_well_as_it_can_be(front: Front, spare: int) -> None:
-    most = sum(points[0].moves for points in front.points) + spare
+    allowed = sum(points[0].moves for points in front.points) + spare
     every = [totals(front, chosen) for chosen in product(*(range(len(points)) for points in front.points))]
-    best = min(value for moves, value, _ in every if moves <= most)
-    moves, value, _ = totals(front, within(front, most))
-    assert moves <= most
+    best = min(value for moves, value, _ in every if moves <= allowed)
+    moves, value, _ = totals(front, within(front, allowed))
+    assert moves <= allowed
     assert value == pytest.approx(best, abs=1e-9)
 
 

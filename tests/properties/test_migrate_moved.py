@@ -37,15 +37,15 @@ def plan_of(cluster: str, seed: int = 0, model: str = "mixtral-8x7b", **asked: i
 
 def holdings(plan: Plan) -> set[tuple[str, int, int]]:
     """GPU, layer and expert of every copy."""
-    found = set()
+    moves = set()
     for stages in plan.layout.replicas:
         for stage, part in zip(stages, plan.experts, strict=True):
             assert part is not None
             for row, layer in enumerate(stage.layers):
                 for slot, gpu in enumerate(part.slot_gpu):
                     name = plan.deployment.cluster.gpus[stage.gpus[gpu]].id
-                    found.add((name, layer, int(part.slot_expert[row, slot])))
-    return found
+                    moves.add((name, layer, int(part.slot_expert[row, slot])))
+    return moves
 
 
 @pytest.mark.parametrize(
@@ -61,15 +61,15 @@ def holdings(plan: Plan) -> set[tuple[str, int, int]]:
 )
 def test_moves_are_counted_as_sets_say(before: dict[str, int], after: dict[str, int]) -> None:
     old, new = plan_of("hgx-h100", **before), plan_of("hgx-h100", **after)
-    found = moved(old, new)
+    moves = moved(old, new)
     held, wanted = holdings(old), holdings(new)
-    assert found.moves == len(wanted - held)
-    assert found.left == len(held - wanted)
-    assert found.copies == len(wanted)
-    for layer, count in found.of_layer.items():
-        assert count == len({one for one in wanted - held if one[1] == layer})
-    assert found.bytes == pytest.approx(sum(found.transfer.bytes_by_distance.values()))
-    assert (found.transfer.seconds == 0) == (found.moves == 0)
+    assert moves.moves == len(wanted - held)
+    assert moves.left == len(held - wanted)
+    assert moves.copies == len(wanted)
+    for layer, count in moves.of_layer.items():
+        assert count == len({copy for copy in wanted - held if copy[1] == layer})
+    assert moves.bytes == pytest.approx(sum(moves.transfer.bytes_by_distance.values()))
+    assert (moves.transfer.seconds == 0) == (moves.moves == 0)
 
 
 def test_figures_and_faults_do_not_make_another_machine() -> None:

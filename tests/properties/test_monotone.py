@@ -48,10 +48,12 @@ ROUNDED = 1 - 1e-9
 @cache
 def neutral() -> Efficiency:
     """The same coefficients for every chip: geometric means over the measured ones."""
-    each = [calibrated(load_domain(name).gpu) for name in ("hgx-h100", "hgx-h200", "hgx-b200", "gb200-nvl72")]
+    measured = [
+        calibrated(load_domain(name).gpu) for name in ("hgx-h100", "hgx-h200", "hgx-b200", "gb200-nvl72")
+    ]
     table = {}
     for name in COEFFICIENTS:
-        value = math.exp(np.mean([math.log(one[name]) for one in each]))
+        value = math.exp(np.mean([math.log(efficiency[name]) for efficiency in measured]))
         table[name] = Figure(value, "1", Evidence.ASSUMED, "mean over chips", f"{value:.3g}")
     return Efficiency(table, "any chip")
 
@@ -90,20 +92,20 @@ def rates(
     clusters: list[str], model: str, speeds: tuple[int, ...] = (20, 60, 100, 160), **asked: object
 ) -> np.ndarray:
     """tok/s/GPU, ``[clusters, speeds]``; 0 out of reach."""
-    found = rackplan.compare(clusters, model, tok_s_user=list(speeds), **asked)
-    return np.array([row.tok_s_per_gpu or 0.0 for row in found.rows]).reshape(len(clusters), len(speeds))
+    swept = rackplan.compare(clusters, model, tok_s_user=list(speeds), **asked)
+    return np.array([row.tok_s_per_gpu or 0.0 for row in swept.rows]).reshape(len(clusters), len(speeds))
 
 
 def test_better_chips_give_more_at_every_speed() -> None:
-    found = rates(["hgx-h100@8", "hgx-h200@8", "hgx-b200@8"], "gpt-oss-120b")
-    assert (np.diff(found, axis=0) >= -1e-3 * found[1:]).all()
-    assert (found[:, 0] > 0).all()
+    swept = rates(["hgx-h100@8", "hgx-h200@8", "hgx-b200@8"], "gpt-oss-120b")
+    assert (np.diff(swept, axis=0) >= -1e-3 * swept[1:]).all()
+    assert (swept[:, 0] > 0).all()
 
 
 def test_a_larger_domain_is_never_behind() -> None:
-    found = rates(["lecture-8@72", "lecture-72@72"], "deepseek-v3", (20, 60))
-    assert (found[1] >= found[0] * (1 - 1e-3)).all()
-    assert found[1, 1] > 1.05 * found[0, 1]
+    swept = rates(["lecture-8@72", "lecture-72@72"], "deepseek-v3", (20, 60))
+    assert (swept[1] >= swept[0] * (1 - 1e-3)).all()
+    assert swept[1, 1] > 1.05 * swept[0, 1]
 
 
 @pytest.mark.wide
@@ -116,19 +118,19 @@ def test_every_generation_gives_more_at_every_speed(model: str, engine: str) -> 
         ["gb200-nvl72@72", "vr-nvl72@72"],
         ["mi300x@72", "mi325x@72", "mi355x@72"],
     ):
-        found = rates(family, model, tuple(range(10, 201, 10)), **asked)
-        assert (np.diff(found, axis=0) >= -1e-3 * found[:-1]).all(), family
+        swept = rates(family, model, tuple(range(10, 201, 10)), **asked)
+        assert (np.diff(swept, axis=0) >= -1e-3 * swept[:-1]).all(), family
 
 
 @pytest.mark.wide
 def test_published_ratios_are_near_or_have_a_reason() -> None:
     ratios = script("benchmarks/ratios.py")
-    found = ratios.ratios()
-    assert len(found) >= 15
-    assert np.median([ratio.off for ratio in found]) <= 1.25
-    assert all(ratio.off <= ratios.WITHIN or ratio.row["reason"] for ratio in found)
-    told = f"{len(found)} ratios: off by {np.median([ratio.off for ratio in found]):.2f} times"
-    assert told in ratios.PAGE.read_text(encoding="utf-8")
+    swept = ratios.ratios()
+    assert len(swept) >= 15
+    assert np.median([ratio.off for ratio in swept]) <= 1.25
+    assert all(ratio.off <= ratios.WITHIN or ratio.row["reason"] for ratio in swept)
+    sentence = f"{len(swept)} ratios: off by {np.median([ratio.off for ratio in swept]):.2f} times"
+    assert sentence in ratios.PAGE.read_text(encoding="utf-8")
 
 
 MODELS = {"dense": "llama-3.1-70b", "latent": "deepseek-v3", "grouped": "qwen3-235b-a22b"}
@@ -139,9 +141,9 @@ HOST, RACK = "hgx-h200", "gb200-nvl72"
 def best(cluster: Cluster, model: str, context: int = 4096) -> list[float]:
     """Output tok/s of the whole cluster as fast as it goes, and at each of SPEEDS; 0 where nothing is so fast."""
     deployment = Deployment(cluster, cut(model), Workload(context=context))
-    found = sweep(deployment, cut_experts=False, speeds=SPEEDS)
-    places = [best_at(found, speed) for speed in (0.0, *SPEEDS)]
-    return [0.0 if place is None else float(found.tok_s[place]) for place in places]
+    swept = sweep(deployment, cut_experts=False, speeds=SPEEDS)
+    places = [best_at(swept, speed) for speed in (0.0, *SPEEDS)]
+    return [0.0 if place is None else float(swept.tok_s[place]) for place in places]
 
 
 @cache
@@ -188,10 +190,10 @@ def test_looser_service_levels_and_shorter_contexts_are_never_slower(name, model
 @settings(max_examples=8)
 def test_no_layout_is_faster_with_more_sequences(cluster, model, context, drafts, imbalance):
     workload = Workload(context=context, draft_tokens=int(drafts), accept_length=1.0 + 0.5 * drafts)
-    found = sweep(Deployment(resolve_cluster(cluster), cut(model), workload), imbalance=imbalance)
-    arrangement = np.array([found.variants[variant].number for variant in found.layout])
-    order = np.lexsort((found.batch, found.moe_tp, found.tp, arrangement))
-    keys = np.stack([arrangement, found.tp, found.moe_tp])[:, order]
-    same, step_s = np.all(np.diff(keys, axis=1) == 0, axis=0), found.step_s[order]
+    swept = sweep(Deployment(resolve_cluster(cluster), cut(model), workload), imbalance=imbalance)
+    arrangement = np.array([swept.variants[variant].number for variant in swept.layout])
+    order = np.lexsort((swept.batch, swept.moe_tp, swept.tp, arrangement))
+    keys = np.stack([arrangement, swept.tp, swept.moe_tp])[:, order]
+    same, step_s = np.all(np.diff(keys, axis=1) == 0, axis=0), swept.step_s[order]
     assert same.any()
     assert np.all((step_s[1:] >= step_s[:-1] * ROUNDED)[same])

@@ -60,9 +60,9 @@ def packs(groups: tuple[tuple[int, int], ...], domains: int, size: int) -> bool:
     return domains >= 0 and tuple(count for _, count in small) in states
 
 
-def rates(found: Sweep, index: int) -> float:
+def rates(matched: Sweep, index: int) -> float:
     """Sequences per second of one worker."""
-    return float(found.batch[index] * found.gpus[index] / found.step_s[index])
+    return float(matched.batch[index] * matched.gpus[index] / matched.step_s[index])
 
 
 def pool_rates(
@@ -113,28 +113,28 @@ def brute(decode: Sweep, prefill: Sweep, index: int, ttft_s: float, domains: int
 @pytest.mark.parametrize("ttft_s", [math.inf, 0.5])
 def test_as_many_requests_as_brute_force_finds(ttft_s: float) -> None:
     decode, prefill = pools("hgx-h100@16")
-    found = match_rates(decode, prefill, osl=OSL, ttft_s=ttft_s)
-    matches = {row.decode: row for row in map(found.row, range(len(found)))}
+    matched = match_rates(decode, prefill, osl=OSL, ttft_s=ttft_s)
+    matches = {row.decode: row for row in map(matched.row, range(len(matched)))}
     for index in range(0, len(decode), max(1, len(decode) // 25)):
         best = brute(decode, prefill, index, ttft_s, domains=2, size=8)
-        most = matches[index].requests_per_s if index in matches else 0.0
-        assert most == pytest.approx(best), index
+        highest = matches[index].requests_per_s if index in matches else 0.0
+        assert highest == pytest.approx(best), index
     assert matches
 
 
 def test_pools_match_and_keep_their_limits() -> None:
     decode, prefill = pools("gb200-nvl72", model="deepseek-v3")
-    found = match_rates(decode, prefill, osl=OSL, ttft_s=2.0, tpot_s=0.04)
-    assert len(found) > 100
-    for row in (found.row(i) for i in range(0, len(found), 37)):
+    matched = match_rates(decode, prefill, osl=OSL, ttft_s=2.0, tpot_s=0.04)
+    assert len(matched) > 100
+    for row in (matched.row(i) for i in range(0, len(matched), 37)):
         pair, workers = of_match(row)
         decodes, prefills = pool_rates(decode, prefill, pair, workers)
-        most = min(decodes, prefills)
-        assert 0.5 * most < row.requests_per_s == pytest.approx(served(decode, prefill, pair, workers))
+        highest = min(decodes, prefills)
+        assert 0.5 * highest < row.requests_per_s == pytest.approx(served(decode, prefill, pair, workers))
         # one worker fewer of either would serve less
         fewer = workers[0], workers[1] - 1
         assert fewer[1] == 0 or served(decode, prefill, pair, fewer) < row.requests_per_s
-        assert decodes * (row.decode_workers - 1) / row.decode_workers < most
+        assert decodes * (row.decode_workers - 1) / row.decode_workers < highest
         used = row.decode_workers * decode.gpus[row.decode] + row.prefill_workers * prefill.gpus[row.prefill]
         assert row.gpus_used == used <= row.gpus == 72
         assert row.prefill_s == prefill.step_s[row.prefill]
@@ -147,8 +147,8 @@ def test_pools_match_and_keep_their_limits() -> None:
         assert row.output_tok_s_per_gpu_used == pytest.approx(row.requests_per_s * OSL / used)
 
 
-def best_rate(found: RateMatches) -> float:
-    best = found.best()
+def best_rate(matched: RateMatches) -> float:
+    best = matched.best()
     return 0.0 if best is None else best.output_tok_s_per_gpu
 
 
@@ -207,8 +207,8 @@ def swept(lengths: Lengths) -> tuple[Sweep, list[tuple[float, Sweep]]]:
 
 def best(lengths: Lengths, ttft_s: float | None = None) -> float:
     decode, ((_, longest), *shorter) = swept(lengths)
-    found = match_rates(decode, longest, osl=lengths.mean_osl, ttft_s=ttft_s, shorter=shorter).best()
-    return 0.0 if found is None else found.requests_per_s
+    matched = match_rates(decode, longest, osl=lengths.mean_osl, ttft_s=ttft_s, shorter=shorter).best()
+    return 0.0 if matched is None else matched.requests_per_s
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**5))

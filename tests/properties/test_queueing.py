@@ -61,15 +61,15 @@ def test_work_is_conserved_however_it_is_batched(seed, users, scheduler, room):
     pool = engines(2, scheduler, room)
     outcome = Simulation(pool, asked).run()
     work = PER_TOKEN * outcome.isl.sum() + PER_SEQUENCE * (outcome.osl - 1).sum()
-    done = sum(one.busy_s for one in pool)
+    done = sum(request.busy_s for request in pool)
     assert outcome.preempted or done == pytest.approx(work)
     assert done >= work * (1 - 1e-9)  # what was preempted is computed again
     assert (outcome.done_s >= outcome.first_s).all()
     assert (outcome.first_s > outcome.arrival_s).all()
-    for one in pool:
-        assert (one.running, one.load, len(one.waiting)) == (0, 0, 0)
-        assert one.used == pytest.approx(0, abs=1e-6)
-        assert one.context == pytest.approx(0, abs=1e-6)
+    for request in pool:
+        assert (request.running, request.load, len(request.waiting)) == (0, 0, 0)
+        assert request.used == pytest.approx(0, abs=1e-6)
+        assert request.context == pytest.approx(0, abs=1e-6)
 
 
 @given(seed=st.integers(0, 10**6), mixes=st.booleans(), rate=st.floats(2, 30))
@@ -89,32 +89,32 @@ def step_by_step(asked, scheduler, steps):
     while waiting or started:
         if not started:
             now = max(now, asked.starts_s[waiting[0]])
-        decoding = [one for one in started if made.get(one)]
+        decoding = [request for request in started if made.get(request)]
         budget = scheduler.tokens - (len(decoding) if scheduler.mixes else 0)
         taken = {}
-        for one in [*started, *waiting]:
-            if one in waiting:
-                if asked.starts_s[one] > now or len(started) == scheduler.sequences or budget <= 0:
+        for request in [*started, *waiting]:
+            if request in waiting:
+                if asked.starts_s[request] > now or len(started) == scheduler.sequences or budget <= 0:
                     break
-                started.append(one)
-                left[one] = asked.isl[one]
-            if left.get(one):
-                taken[one] = min(left[one], budget)
-                budget -= taken[one]
-        waiting = [one for one in waiting if one not in started]
-        taken = {one: tokens for one, tokens in taken.items() if tokens}
+                started.append(request)
+                left[request] = asked.isl[request]
+            if left.get(request):
+                taken[request] = min(left[request], budget)
+                budget -= taken[request]
+        waiting = [request for request in waiting if request not in started]
+        taken = {request: tokens for request, tokens in taken.items() if tokens}
         tokens = sum(taken.values())
         beside = decoding if scheduler.mixes or not tokens else []
         now += steps.decode(len(beside), 0.0) if beside else 0.0
         if tokens:
             now += steps.prompts(tokens, 0.0, tokens, len(beside))
-        for one in beside:
-            made[one] += 1
-        for one, part in taken.items():
-            left[one] -= part
-            if not left[one]:
-                made[one], first[one] = 1, now
-        for one in [one for one in started if made.get(one, 0) >= asked.osl[one]]:
-            done[one] = now
-            started.remove(one)
+        for request in beside:
+            made[request] += 1
+        for request, part in taken.items():
+            left[request] -= part
+            if not left[request]:
+                made[request], first[request] = 1, now
+        for request in [request for request in started if made.get(request, 0) >= asked.osl[request]]:
+            done[request] = now
+            started.remove(request)
     return first, done

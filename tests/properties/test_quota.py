@@ -38,11 +38,11 @@ def ways_to_fill(problem: Problem, fixed: Assignment, place: np.ndarray) -> Assi
         near = set().union(*(other for other, at in zip(own, place, strict=True) if at == place[gpu]))
         spare = problem.quota_slots if held else 0
         choices.append([*combinations_with_replacement(sorted(near), spare)])
-    if np.prod([len(each) for each in choices]) > MOST_FILLS:
+    if np.prod([len(filling) for filling in choices]) > MOST_FILLS:
         return None
     gpus = [gpu for gpu, held in enumerate(own) if held for _ in range(problem.quota_slots)]
     rows = np.array(
-        [[expert for each in fill for expert in each] for fill in product(*choices)], dtype=np.int32
+        [[expert for filling in fill for expert in filling] for fill in product(*choices)], dtype=np.int32
     )
     slot_gpu = np.concatenate((fixed.slot_gpu, gpus)).astype(np.int32)
     order = np.argsort(slot_gpu, kind="stable")
@@ -53,7 +53,7 @@ def ways_to_fill(problem: Problem, fixed: Assignment, place: np.ndarray) -> Assi
 @cache
 def cases() -> list[tuple[Problem, Assignment, np.ndarray, float]]:
     """Tiny problems with unequal slots, speeds, failure domains, one load each; the least level of all fillings."""
-    found = []
+    tiny = []
     for seed in range(400):
         rng, problem = np.random.default_rng(seed), tiny_problem(seed)
         quota = int(rng.integers(1, 3))
@@ -66,8 +66,8 @@ def cases() -> list[tuple[Problem, Assignment, np.ndarray, float]]:
         every = ways_to_fill(problem, fixed, place)
         if every is not None:
             rows = np.tile(problem.loads[0], (every.layers, 1))
-            found.append((problem, fixed, place, float(lp_level(every, rows, problem.speed).min())))
-    return found
+            tiny.append((problem, fixed, place, float(lp_level(every, rows, problem.speed).min())))
+    return tiny
 
 
 def test_no_filling_is_impossible_and_few_are_better() -> None:

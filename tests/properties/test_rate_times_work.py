@@ -29,10 +29,10 @@ def serving_of(model, cluster, engine, isl, osl) -> Serving:
     return Serving.of(replace(deployment, correction=PHYSICS), Lengths.of(isl, osl), imbalance=1.0)
 
 
-def step_s(found: Sweep, row: int, work: Workload, batch: float) -> float:
+def step_s(answer: Sweep, row: int, work: Workload, batch: float) -> float:
     """Seconds of a step of a row's layout under another workload."""
-    layouts = found.parts_of.layouts.under(replace(found.deployment, workload=work))
-    return float(layouts.price(found.parts_of.layout[[row]], np.array([batch])).step_s[0])
+    layouts = answer.parts_of.layouts.under(replace(answer.deployment, workload=work))
+    return float(layouts.price(answer.parts_of.layout[[row]], np.array([batch])).step_s[0])
 
 
 @pytest.mark.parametrize(("model", "cluster", "engine", "isl", "osl"), QUESTIONS)
@@ -65,11 +65,11 @@ def test_engines_do_the_work_that_they_have_time_for(model, cluster, engine, isl
 )
 def test_a_plan_keeps_its_promise_in_the_simulator(model, cluster, asked):
     plan = rackplan.plan(model, cluster, time_limit_s=0, tpot_ms=50, **asked)
-    found = plan.requests
-    in_flight = found.totals.requests_per_s * (found.tpot_s * found.osl + found.ttft_s)
+    answer = plan.requests
+    in_flight = answer.totals.requests_per_s * (answer.tpot_s * answer.osl + answer.ttft_s)
     simulation = rackplan.simulate(plan, concurrency=max(1, round(in_flight)))
     under, columns = simulation.found, simulation.columns()
     answered_s = columns["done_s"] - columns["first_s"]
     assert columns["tpot_s"] * (columns["osl"] - 1) == pytest.approx(answered_s)
-    assert under.requests_per_s / found.totals.requests_per_s == pytest.approx(1, abs=0.05)
-    assert float(np.mean(under.tpot_s)) / found.tpot_s == pytest.approx(1, abs=0.05)
+    assert under.requests_per_s / answer.totals.requests_per_s == pytest.approx(1, abs=0.05)
+    assert float(np.mean(under.tpot_s)) / answer.tpot_s == pytest.approx(1, abs=0.05)

@@ -59,8 +59,8 @@ def test_replicas_that_adjoin_differently_are_not_taken_for_each_other(toy):
     assert alone[0] < alone[1]
     for rows in ([closed, opened], [opened, closed]):
         layout = toy.layout(*rows)
-        one = toy.uses(where, layout)[0]
-        both = LayoutScorer(where, layout, [one, one]).at(1)
+        expert_uses = toy.uses(where, layout)[0]
+        both = LayoutScorer(where, layout, [expert_uses, expert_uses]).at(1)
         assert both.step_s == alone[1]
         assert both.tok_s_per_gpu * 16 == pytest.approx(sum(6 / step for step in alone))
 
@@ -171,10 +171,10 @@ def test_the_largest_batch_fits_and_one_more_does_not(toy, context, hbm, moe, st
     layers = len(where.model.layers)
     layout = toy.layout([((0, 1), range(1)), ((2, 3), range(1, layers))]) if staged else None
     scorer = toy.scorer(where, layout)
-    most = scorer.max_batch
-    assert most >= 1
-    assert scorer.at(most).hbm_bytes["free"] >= -1e-6
-    with pytest.raises(InfeasibleError, match=f"the largest .*is {most}"):
-        scorer.at(most + 1)
+    largest = scorer.max_batch
+    assert largest >= 1
+    assert scorer.at(largest).hbm_bytes["free"] >= -1e-6
+    with pytest.raises(InfeasibleError, match=f"the largest .*is {largest}"):
+        scorer.at(largest + 1)
     with pytest.raises(InputError, match="`batch` 0: "):
         scorer.at(0)

@@ -78,27 +78,27 @@ def mixing(whole):
 def test_one_engine_of_flat_steps_by_hand(room, factor):
     """64 requests in an engine of 8 GPUs with room for 8 or 2 on each; 200 steps of 10 ms, prompts add nothing."""
     options = {"workers": 1.0, "max_batch": room, "factor": factor}
-    found = of(aggregated(mixing(flat(0.01)), pool(), asked(), **options))
+    outcome = of(aggregated(mixing(flat(0.01)), pool(), asked(), **options))
     held = min(64, 8 * room)
     stay_s = 200 * 0.01 * factor
-    assert found["batch"] == held / 8
-    assert found["tpot_s"] == found["step_s"] == pytest.approx(0.01 * factor)
-    assert found["requests_per_s"] == pytest.approx(held / stay_s)
-    assert found["waiting_s"] == pytest.approx((64 / held - 1) * stay_s, abs=1e-9)  # Little's law
+    assert outcome["batch"] == held / 8
+    assert outcome["tpot_s"] == outcome["step_s"] == pytest.approx(0.01 * factor)
+    assert outcome["requests_per_s"] == pytest.approx(held / stay_s)
+    assert outcome["waiting_s"] == pytest.approx((64 / held - 1) * stay_s, abs=1e-9)  # Little's law
 
 
 @pytest.mark.parametrize(("concurrency", "rounds"), [(64.0, np.inf), (64.0, 10.0), (8.0, 2.0), (1.0, np.inf)])
 def test_rate_times_work_is_the_time_there_is(concurrency, rounds):
     # 200 steps of 10 ms, and 1,000 tokens of a prompt at 1 us a token and GPU, in each of 8 groups
     engine, options = mixing(linear(0.01, 0.0, 1e-6)), {"workers": 1.0, "max_batch": 100.0, "rounds": rounds}
-    found = of(aggregated(engine, pool(), asked(concurrency=concurrency), **options))
+    outcome = of(aggregated(engine, pool(), asked(concurrency=concurrency), **options))
     prompt_s = 1000 * 1e-6 / 8
     work_s = 200 * 0.01 + concurrency * prompt_s
-    assert found["requests_per_s"] * work_s == pytest.approx(concurrency)
+    assert outcome["requests_per_s"] * work_s == pytest.approx(concurrency)
     # its own prompt, and those of the first round that it waits for
     first_s = prompt_s * (1 + 0.5 / rounds * (concurrency - 1))
-    assert found["prefill_s"] == pytest.approx(first_s)
-    assert 200 * found["tpot_s"] == pytest.approx(work_s - first_s)
+    assert outcome["prefill_s"] == pytest.approx(first_s)
+    assert 200 * outcome["tpot_s"] == pytest.approx(work_s - first_s)
 
 
 ENGINES = st.tuples(st.floats(1e-3, 0.1), st.floats(0, 1e-3), st.floats(1e-8, 1e-5))
@@ -116,16 +116,16 @@ POOLS = st.sampled_from([(1, 1), (1, 8), (8, 1), (4, 2)])
 )
 def test_mixed_engines_keep_littles_law(engine, what, split, workers, max_batch):
     requests, where = asked(*what), pool(*split)
-    found = of(
+    outcome = of(
         aggregated(mixing(linear(*engine)), where, requests, workers=float(workers), max_batch=max_batch)
     )
-    waiting_s = found.pop("waiting_s")
+    waiting_s = outcome.pop("waiting_s")
     assert waiting_s >= 0
-    assert min(found.values()) > 0
-    residence_s = what[1] * found["tpot_s"] + found["prefill_s"] + waiting_s
-    assert found["requests_per_s"] * residence_s == pytest.approx(what[2]), "everybody is served or waits"
+    assert min(outcome.values()) > 0
+    residence_s = what[1] * outcome["tpot_s"] + outcome["prefill_s"] + waiting_s
+    assert outcome["requests_per_s"] * residence_s == pytest.approx(what[2]), "everybody is served or waits"
     gpus = split[0] * split[1]
-    assert found["batch"] <= max(max_batch, 1 / gpus) * (1 + 1e-12)
+    assert outcome["batch"] <= max(max_batch, 1 / gpus) * (1 + 1e-12)
 
 
 def split_served(
@@ -155,16 +155,16 @@ def split_served(
 def test_pools_keep_littles_law_and_their_limits(engine, prefill, what, split, numbers):
     workers, prefill_workers, max_batch = map(float, numbers)
     options = {"workers": workers, "prefill_workers": prefill_workers, "max_batch": max_batch}
-    found, rate = split_served(engine, prefill, what, split, **options)
-    waiting_s = found.pop("waiting_s")
+    outcome, rate = split_served(engine, prefill, what, split, **options)
+    waiting_s = outcome.pop("waiting_s")
     assert waiting_s >= 0
-    assert min(found.values()) > 0
-    assert found["requests_per_s"] <= rate * (1 + 1e-9)
+    assert min(outcome.values()) > 0
+    assert outcome["requests_per_s"] <= rate * (1 + 1e-9)
     gpus = split[0] * split[1]
-    assert found["batch"] <= max(max_batch, 1 / gpus) * (1 + 1e-9)
-    decoding_s = what[1] * found["tpot_s"]
-    assert found["requests_per_s"] * decoding_s <= workers * gpus * found["batch"] * (1 + 1e-9)
-    in_system = found["requests_per_s"] * (waiting_s + found["prefill_s"] + decoding_s)
+    assert outcome["batch"] <= max(max_batch, 1 / gpus) * (1 + 1e-9)
+    decoding_s = what[1] * outcome["tpot_s"]
+    assert outcome["requests_per_s"] * decoding_s <= workers * gpus * outcome["batch"] * (1 + 1e-9)
+    in_system = outcome["requests_per_s"] * (waiting_s + outcome["prefill_s"] + decoding_s)
     assert in_system >= what[2] * (1 - 1e-9)
     if waiting_s > 1e-6 * decoding_s:
         assert in_system == pytest.approx(what[2]), "who waits is counted once"
@@ -174,13 +174,13 @@ def test_pools_keep_littles_law_and_their_limits(engine, prefill, what, split, n
 def test_a_slow_prefill_pool_binds(prefill_workers):
     # a step of 1 s finishes 8.192 prompts of 1,000 tokens in each of 8 groups; decode holds what arrives meanwhile
     engines = (0.01, 0.0, 0.0), (1.0, 0.0, 0.0)
-    found, rate = split_served(*engines, (1000.0, 200.0, 5000.0), (1, 8), prefill_workers=prefill_workers)
+    outcome, rate = split_served(*engines, (1000.0, 200.0, 5000.0), (1, 8), prefill_workers=prefill_workers)
     assert rate == pytest.approx(prefill_workers * 8 * CHUNK_TOKENS / 1000)
-    assert found["requests_per_s"] == pytest.approx(rate, rel=0.01)
-    assert found["batch"] == pytest.approx(rate * 200 * 0.01 / 8, rel=0.01)
+    assert outcome["requests_per_s"] == pytest.approx(rate, rel=0.01)
+    assert outcome["batch"] == pytest.approx(rate * 200 * 0.01 / 8, rel=0.01)
     # 1 s of its own, and 0.1 of all prompts in flight before it
-    assert found["prefill_s"] == pytest.approx(1 + 0.1 * 5000 / rate)
-    assert found["waiting_s"] == pytest.approx(5000 / rate - 2.0 - found["prefill_s"], rel=0.01)
+    assert outcome["prefill_s"] == pytest.approx(1 + 0.1 * 5000 / rate)
+    assert outcome["waiting_s"] == pytest.approx(5000 / rate - 2.0 - outcome["prefill_s"], rel=0.01)
 
 
 @pytest.mark.parametrize("factor", [0.8, 1.3])

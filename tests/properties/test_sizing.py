@@ -66,11 +66,14 @@ def test_units_are_joined_as_pays_most(rates: list[float], units: int) -> None:
 
 
 def test_the_fewest_are_enough_and_one_fewer_is_not() -> None:
-    found = sized(1e6)
-    assert found.served.tok_s >= 1e6
-    assert found.served.tok_s_per_user >= 1 / TPOT
-    below, tenth = found.fewer
-    assert (below.units, tenth.units) == (found.served.units - 1, math.floor(0.9 * found.served.units))
+    sized_for_it = sized(1e6)
+    assert sized_for_it.served.tok_s >= 1e6
+    assert sized_for_it.served.tok_s_per_user >= 1 / TPOT
+    below, tenth = sized_for_it.fewer
+    assert (below.units, tenth.units) == (
+        sized_for_it.served.units - 1,
+        math.floor(0.9 * sized_for_it.served.units),
+    )
     assert tenth.tok_s <= below.tok_s < 1e6
     longer = size(deployment(), Demand(tok_s=1e6, tpot_s=below.tpot_s))
     assert longer.served.units <= below.units
@@ -112,32 +115,32 @@ def test_what_a_demand_takes_buys_it_again(currency, amount, utilization, spares
         with patch("cost.serving.sizing.layout_supply", lambda *_, **__: priced(tuple(demand.limits))):
             return size(deployment(), demand, lengths=CHAT)
 
-    found = sized_for(**{currency: amount})
-    units, served = found.served.units, found.served
-    assert found.demand.part(served) >= 1 - 1e-9
-    assert found.tok_s <= utilization * served.tok_s * (1 + 1e-9)
+    sized_for_it = sized_for(**{currency: amount})
+    units, served = sized_for_it.served.units, sized_for_it.served
+    assert sized_for_it.demand.part(served) >= 1 - 1e-9
+    assert sized_for_it.tok_s <= utilization * served.tok_s * (1 + 1e-9)
     for budget in BUDGETS:
-        cost = found.cost_of(budget, units)
+        cost = sized_for_it.cost_of(budget, units)
         bought = sized_for(**{budget: cost})
-        assert (bought.served, bought.gpus) == (served, found.gpus)
+        assert (bought.served, bought.gpus) == (served, sized_for_it.gpus)
         assert bought.tok_s == pytest.approx(utilization * served.tok_s)
         if units > 1:
             assert sized_for(**{budget: cost * (1 - 1e-9)}).served.units == units - 1
     assert sized_for(req_s=served.requests_per_s * utilization).served.units == units
     assert sized_for(tok_s=served.tok_s * utilization).served.units == units
-    for_users = sized_for(users=found.demand.users_of(served) * utilization).served.units
+    for_users = sized_for(users=sized_for_it.demand.users_of(served) * utilization).served.units
     assert (
         for_users == units if currency == "users" else for_users <= units
     )  # fewer may serve as many, slower
 
 
 def test_users_wait_for_whole_requests_and_think() -> None:
-    found = size(deployment(), Demand(users=1e4, think_s=20, tpot_s=TPOT, ttft_s=2.0), lengths=CHAT)
-    served = found.served
+    sized_for_it = size(deployment(), Demand(users=1e4, think_s=20, tpot_s=TPOT, ttft_s=2.0), lengths=CHAT)
+    served = sized_for_it.served
     cycle_s = served.ttft_s + 300 / served.tok_s_per_user + 20
-    assert found.demand.users_of(served) == pytest.approx(served.requests_per_s * cycle_s)
-    assert found.tok_s == pytest.approx(1e4 / cycle_s * 300)
-    assert served.requests_per_s >= 1e4 / cycle_s > found.fewer[0].tok_s / 300
+    assert sized_for_it.demand.users_of(served) == pytest.approx(served.requests_per_s * cycle_s)
+    assert sized_for_it.tok_s == pytest.approx(1e4 / cycle_s * 300)
+    assert served.requests_per_s >= 1e4 / cycle_s > sized_for_it.fewer[0].tok_s / 300
 
 
 def test_a_budget_that_is_too_small_says_the_least() -> None:
@@ -149,10 +152,10 @@ def test_a_budget_that_is_too_small_says_the_least() -> None:
 
 def test_the_fastest_under_a_price_costs_it_and_any_faster_more() -> None:
     demand = Demand(gpus=16, usd_m=0.5, ttft_s=2.0)
-    found = size(deployment(), demand, lengths=CHAT)
-    assert found.usd_per_million <= 0.5
+    sized_for_it = size(deployment(), demand, lengths=CHAT)
+    assert sized_for_it.usd_per_million <= 0.5
     for faster in (0.99, 0.5):
-        tighter = replace(demand, usd_m=None, tpot_s=found.demand.tpot_s * faster)
+        tighter = replace(demand, usd_m=None, tpot_s=sized_for_it.demand.tpot_s * faster)
         assert size(deployment(), tighter, lengths=CHAT).usd_per_million > 0.5
     with pytest.raises(InfeasibleError, match=r"`usd_m` 0.0001 is out of reach .* cost .* USD or more"):
         size(deployment(), replace(demand, usd_m=1e-4), lengths=CHAT)
@@ -160,8 +163,10 @@ def test_the_fastest_under_a_price_costs_it_and_any_faster_more() -> None:
 
 def test_pools_of_all_units_are_those_of_their_match() -> None:
     isl, osl = 8000, 300
-    found = size(deployment(), Demand(tok_s=2e5, tpot_s=TPOT, ttft_s=2.0), lengths=Lengths.of(isl, osl))
-    units = found.served.units
+    sized_for_it = size(
+        deployment(), Demand(tok_s=2e5, tpot_s=TPOT, ttft_s=2.0), lengths=Lengths.of(isl, osl)
+    )
+    units = sized_for_it.served.units
     assert units > 1
     decoding, prefilling = serving_workloads(Workload(), isl, osl)
     widest = resolve_cluster(f"hgx-h100@{JOINED}")
@@ -174,10 +179,10 @@ def test_pools_of_all_units_are_those_of_their_match() -> None:
 
     assert rate(units) >= 2e5 > rate(units - 1)
     # of equals at the full batch another may be taken, whose prefill waits a little longer
-    assert found.served.tok_s == pytest.approx(rate(units), rel=1e-4)
-    assert found.served.ttft_s <= 2.0
-    assert {pool.role for pool in found.served.pools} == {"prefill", "decode"}
-    assert found.served.gpus_used <= found.serving_gpus
+    assert sized_for_it.served.tok_s == pytest.approx(rate(units), rel=1e-4)
+    assert sized_for_it.served.ttft_s <= 2.0
+    assert {pool.role for pool in sized_for_it.served.pools} == {"prefill", "decode"}
+    assert sized_for_it.served.gpus_used <= sized_for_it.serving_gpus
 
 
 def test_what_nothing_keeps_says_the_best() -> None:
@@ -191,9 +196,11 @@ def test_what_nothing_keeps_says_the_best() -> None:
 
 
 def test_all_units_as_one_are_taken_where_that_is_more() -> None:
-    one = Served(1, 1.0, 50.0, (Pool("decode", "EP8 TP1 PP1", 1, 8, 16.0, 0.02),))
-    whole = replace(one, units=3, tok_s=5.0, joined=3)
-    supply = Supply([1], np.array([0.02]), lambda _: {1: one}, lambda units, _: whole if units == 3 else None)
+    single = Served(1, 1.0, 50.0, (Pool("decode", "EP8 TP1 PP1", 1, 8, 16.0, 0.02),))
+    whole = replace(single, units=3, tok_s=5.0, joined=3)
+    supply = Supply(
+        [1], np.array([0.02]), lambda _: {1: single}, lambda units, _: whole if units == 3 else None
+    )
     assert [supply.rate(units, None) for units in (2, 3, 4)] == [2.0, 5.0, 4.0]
     assert supply.served(3, None) is whole
     assert supply.served(4, None).pools[0].workers == 4

@@ -34,7 +34,7 @@ def random_problem(
     memory = weight[:, None] * rng.uniform(0.8, 1.2, groups)[None, :]
     place = rng.integers(0, 2, groups)
     hops = np.where(place[:, None] == place[None, :], 0.05, rng.choice([0.2, 1.0]))
-    each = layers / stages * weight.mean() * (1.3 if tight else 100.0)
+    room = layers / stages * weight.mean() * (1.3 if tight else 100.0)
     return OrderProblem(
         kind_of=kinds,
         seconds=weight[:, None] / speed[None, :],
@@ -44,7 +44,7 @@ def random_problem(
         fixed_memory=np.full(groups, 0.1),
         first_memory=np.full(groups, 0.2),
         last_memory=np.full(groups, 0.4),
-        capacity=rng.uniform(1.0, 2.0, groups) * each,
+        capacity=rng.uniform(1.0, 2.0, groups) * room,
         hop_seconds=hops,
         back_seconds=hops / 10,
         stages=stages,
@@ -61,18 +61,18 @@ def every(problem: OrderProblem) -> Iterator[Ordered]:
 
 
 def brute_force(problem: OrderProblem) -> float | None:
-    return min((problem.step_seconds(*one) for one in every(problem)), default=None)
+    return min((problem.step_seconds(*ordered) for ordered in every(problem)), default=None)
 
 
-def check(problem: OrderProblem, found: StageOrder) -> float:
+def check(problem: OrderProblem, answer: StageOrder) -> float:
     """An answer is an order of unlike groups, runs that hold every layer once, and fits; its step."""
-    assert len(set(found.order)) == len(found.order) == problem.stages
-    assert [layer for run in found.ranges for layer in run] == list(range(problem.layers))
-    assert all(found.ranges)
-    assert problem.fits(found.order, found.ranges)
-    assert found.step_s == problem.step_seconds(found.order, found.ranges)
-    assert found.bound_s <= found.step_s
-    return found.step_s
+    assert len(set(answer.order)) == len(answer.order) == problem.stages
+    assert [layer for run in answer.ranges for layer in run] == list(range(problem.layers))
+    assert all(answer.ranges)
+    assert problem.fits(answer.order, answer.ranges)
+    assert answer.step_s == problem.step_seconds(answer.order, answer.ranges)
+    assert answer.bound_s <= answer.step_s
+    return answer.step_s
 
 
 SHAPES = [(5, 3, 3, False), (6, 4, 2, False), (7, 3, 3, True), (6, 4, 4, True), (6, 5, 3, True)]
@@ -89,17 +89,17 @@ def test_it_is_the_best_of_all_orders_and_splits(seed, layers, groups, stages, t
         with pytest.raises(InfeasibleError, match=r"no split of .* fits in HBM"):
             solve_order(problem, Budget(10.0))
         return
-    found = solve_order(problem, Budget(10.0))
-    assert check(problem, found) == pytest.approx(best, rel=1e-6)
-    assert found.status == "OPTIMAL"
-    assert found.gap < 1e-6
+    answer = solve_order(problem, Budget(10.0))
+    assert check(problem, answer) == pytest.approx(best, rel=1e-6)
+    assert answer.status == "OPTIMAL"
+    assert answer.gap < 1e-6
 
 
 @given(st.integers(0, 10**6), st.integers(3, 7), st.integers(1, 3), st.booleans())
 def test_a_split_in_a_given_order_is_exact(seed, layers, stages, tight):
     problem = random_problem(seed, layers, stages, stages, tight=tight)
     order = tuple(np.random.default_rng(seed).permutation(stages).tolist())
-    steps = [problem.step_seconds(*one) for one in every(problem) if one[0] == order]
+    steps = [problem.step_seconds(*ordered) for ordered in every(problem) if ordered[0] == order]
     ranges = split_in_order(problem, order)
     if not steps:
         assert ranges is None
@@ -114,8 +114,8 @@ def test_an_order_that_is_known_is_never_made_worse():
     known = (3, 1, 2, 0)
     ranges = split_in_order(problem, known)
     assert ranges is not None
-    found = solve_order(problem, Budget(0.0), known=[known])
-    assert check(problem, found) <= problem.step_seconds(known, ranges)
+    answer = solve_order(problem, Budget(0.0), known=[known])
+    assert check(problem, answer) <= problem.step_seconds(known, ranges)
 
 
 @pytest.mark.parametrize(

@@ -217,10 +217,10 @@ def test_overlap_hides_a_share_of_the_shorter(compute, send, share):
     half.add("attention", "compute", compute)
     half.add("dispatch", "up", send / 2)
     half.add("all_reduce", "out", send / 2)
-    found = overlapped(whole, half, share)
+    priced = overlapped(whole, half, share)
     total = 2 * (compute + send) - share * min(2 * compute, 2 * send)
-    assert float(found.total_s) == pytest.approx(total, abs=1e-12)
-    assert float(found.total_s) >= max(2 * compute, 2 * send) * (1 - 1e-9)
-    assert float(found.terms_s["attention"]) == 2 * compute, "what is hidden is taken off the sending"
-    assert float(found.limits_s["up"]) == pytest.approx(float(found.limits_s["out"]))
-    assert found.floor_s == whole.floor_s
+    assert float(priced.total_s) == pytest.approx(total, abs=1e-12)
+    assert float(priced.total_s) >= max(2 * compute, 2 * send) * (1 - 1e-9)
+    assert float(priced.terms_s["attention"]) == 2 * compute, "what is hidden is taken off the sending"
+    assert float(priced.limits_s["up"]) == pytest.approx(float(priced.limits_s["out"]))
+    assert priced.floor_s == whole.floor_s

@@ -265,8 +265,6 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no header"),
-        ("isl,osl,share\n", "no rows"),
         ("isl,osl,share\n1,2,0.5\n1,2\n", "row 3: 2 cells"),
         ("isl,osl,share\n1,2,0.5\n0,2,0.5\n", "row 3, column isl"),
         ("isl,osl,share\n1,2,-1\n", "row 2, column share"),

@@ -1,4 +1,4 @@
-"""Engines under load: queues, Little's law, conservation, a plain simulator; rate x work = time in any sweep or plan."""
+"""Engines under load: queues, Little's law, conservation, a plain simulator; rate x work = time in any plan."""
 
 from __future__ import annotations
 

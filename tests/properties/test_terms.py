@@ -139,6 +139,20 @@ def test_experts_of_unequal_use_as_by_brute_force(rates, skew, queries, tokens):
     assert work.compute_s == pytest.approx(2 * 3_000 * 8 * tokens * queries / 1e14), "all tokens are computed"
 
 
+@pytest.mark.parametrize("share", [0.25, 0.96875])
+def test_a_mixture_takes_the_time_of_its_formats_one_after_the_other(toy, share):
+    name = f"fp8*{share}+bf16*{1 - share}"
+    rates = stage_rates(toy.cluster(4), range(4), [name, "fp8", "bf16"])
+    reach = toy.coefficients(gemm__fp8=0.4, gemm__bf16=0.7, hbm__weights=0.8)
+
+    def seconds(weights, params):
+        work = dense_work(params, tokens=10, tp=1, hidden=64, weights=weights, rates=rates)
+        return [*work.seconds(reach), work.least_compute_s]
+
+    parts = zip(seconds("fp8", share * 1e6), seconds("bf16", (1 - share) * 1e6), strict=True)
+    assert seconds(name, 1e6) == pytest.approx([fp8 + bf16 for fp8, bf16 in parts])
+
+
 def reduced(toy, shape, *, times=2.0, layers=3, **cluster):
     rates = stage_rates(
         toy.cluster(toy.domain(4, latency=1e-6), 4, latency=1e-5, **cluster), range(8), ["bf16"]

@@ -15,12 +15,21 @@ from cost.experts.loads import ExpertLoads
 from cost.experts.quota import TOLERANCE, FilledQuota, fill_quota
 from cost.experts.tokens.reach import expert_use, limited_hits, token_hits
 from cost.experts.traces.routing import RoutingTrace
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
+from cost.resolve import resolve_model
 from placement.experts.bounds import lower_bound
 from placement.experts.problem import Problem, make_problem
 from placement.experts.solve import solve
+from placement.options import PlanOptions
+from placement.planner import make_plan
+from placement.scoring import on_cluster
 from placement.verify import verify_experts
+from test_placement.builders import loads_for
 from tiny_cases import tiny_problem
+from topology import resolve_cluster
 from topology.base.errors import InfeasibleError
+from topology.changes.overrides import overrides
 
 MOST_FILLS = 4000
 
@@ -155,3 +164,31 @@ def test_tokens_go_where_slots_were_filled_for_their_load() -> None:
         assert use.share[0] == pytest.approx(both.share[scenario])
         alone = limited_hits(use.filled.assignment, use.slot_share, load[None], 4, (8, 4), **limit)
         assert alone.gpus[0] == pytest.approx(hit.gpus[scenario])
+
+
+def test_wider_links_never_hurt() -> None:
+    """The fetch takes time by the links, memory for one expert a slot, and neither without slots."""
+    model = resolve_model("qwen3-30b-a3b")
+    deployment = Deployment(
+        resolve_cluster("gb200-nvl72@8"), model, Workload(phase="prefill", batch=2, quota_slots=1)
+    )
+    options = PlanOptions(time_limit_s=0, ep=8, tp=1, stages=1, split="quota")
+    plan = make_plan(deployment, loads_for(model, "zipf:1"), options)
+    steps = [
+        on_cluster(plan, cluster).score
+        for factor in ("0.5x", "1x", "2x")
+        for cluster in overrides([deployment.cluster], [f"scale-up.link_bytes_per_s={factor}"])
+    ]
+    for slower, faster in pairwise(steps):
+        assert slower.terms_s["fetch"] > faster.terms_s["fetch"]
+        assert slower.step_s > faster.step_s
+    # what is fetched takes time by the rate: at least one expert a layer, in BF16
+    moved_s = steps[0].terms_s["fetch"] - steps[1].terms_s["fetch"]
+    assert moved_s == pytest.approx(2 * (steps[1].terms_s["fetch"] - steps[2].terms_s["fetch"]))
+    assert moved_s >= len(model.moe_layers) * model.moe.expert_params * 2 / 900e9
+    without = replace(deployment, workload=replace(deployment.workload, quota_slots=0))
+    even = make_plan(without, plan.loads, replace(options, split="even"))
+    assert "fetch" not in even.score.terms_s
+    more = plan.score.hbm_bytes["buffers"] - even.score.hbm_bytes["buffers"]
+    assert more == pytest.approx(model.moe.expert_params * 2)
+    assert plan.baselines["even_split"].balancedness == pytest.approx(even.balancedness)

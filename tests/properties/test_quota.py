@@ -182,10 +182,11 @@ def test_wider_links_never_hurt() -> None:
     for slower, faster in pairwise(steps):
         assert slower.terms_s["fetch"] > faster.terms_s["fetch"]
         assert slower.step_s > faster.step_s
-    # what is fetched takes time by the rate: at least one expert a layer, in BF16
+    # by 79 % of the rate of the links: whole experts in BF16, in every layer alike
     moved_s = steps[0].terms_s["fetch"] - steps[1].terms_s["fetch"]
     assert moved_s == pytest.approx(2 * (steps[1].terms_s["fetch"] - steps[2].terms_s["fetch"]))
-    assert moved_s >= len(model.moe_layers) * model.moe.expert_params * 2 / 900e9
+    copies = moved_s * 0.79 * 900e9 / (len(model.moe_layers) * model.moe.expert_params * 2)
+    assert 1 <= copies == pytest.approx(round(copies)) <= 8, "of the busiest GPU, to fill eight slots"
     without = replace(deployment, workload=replace(deployment.workload, quota_slots=0))
     even = make_plan(without, plan.loads, replace(options, split="even"))
     assert "fetch" not in even.score.terms_s

@@ -186,7 +186,8 @@ def test_wider_links_never_hurt() -> None:
     moved_s = steps[0].terms_s["fetch"] - steps[1].terms_s["fetch"]
     assert moved_s == pytest.approx(2 * (steps[1].terms_s["fetch"] - steps[2].terms_s["fetch"]))
     copies = moved_s * 0.79 * 900e9 / (len(model.moe_layers) * model.moe.expert_params * 2)
-    assert 1 <= copies == pytest.approx(round(copies)) <= 8, "of the busiest GPU, to fill eight slots"
+    assert 1 - 1e-9 <= copies <= 8 + 1e-9
+    assert copies == pytest.approx(round(copies))
     without = replace(deployment, workload=replace(deployment.workload, quota_slots=0))
     even = make_plan(without, plan.loads, replace(options, split="even"))
     assert "fetch" not in even.score.terms_s

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cost.attention import (
@@ -38,16 +38,8 @@ M3 = BlockSparse(
 )  # fmt: skip
 POOLED = replace(V32, pool=4)
 MAMBA = Mamba2(
-    hidden=2688,
-    heads=64,
-    head_dim=64,
-    state=128,
-    groups=8,
-    kernel=4,
-    conv_bias=True,
-    chunk=128,
-    state_dtype_bytes=4,
-)
+    hidden=2688, heads=64, head_dim=64, state=128, groups=8, kernel=4, conv_bias=True, chunk=128, state_dtype_bytes=4
+)  # fmt: skip
 V4 = {
     "hidden": 7168,
     "heads": 128,
@@ -77,12 +69,6 @@ def test_mla_check_values():
     assert [V3.kv_shards(tp) for tp in (1, 8)] == [1, 1]
 
 
-def test_mla_without_query_rank():
-    lite = Latent(hidden=2048, heads=16, q_rank=None, kv_rank=512, nope=128, rope=64, value_dim=128)
-    assert lite.modules["q_a"] == 0
-    assert lite.modules["q_b"] == 2048 * 16 * 192
-
-
 def test_sparse_index_reads_keys_of_all_and_latents_of_some():
     context = 100_000
     assert V32.cache_bytes(context, 2) == context * (576 * 2 + 132)
@@ -90,13 +76,11 @@ def test_sparse_index_reads_keys_of_all_and_latents_of_some():
     assert V32.read_bytes(context, 2) == context * 132 + 2048 * 576 * 2
     assert V32.decode_flop(context) == 2 * 64 * 128 * context + 278_528 * 2048
     assert V32.matmul_params - V3.matmul_params == 1536 * 64 * 128 + 7168 * (128 + 64)
-
-
-def test_layer_that_shares_an_index_has_none_of_its_own():
-    shared = IndexedLatent(**{**vars(V32), "own_index": False})
-    assert shared.matmul_params == V3.matmul_params
+    shared = replace(V32, own_index=False)
     assert shared.cache_bytes(10, 2) == V3.cache_bytes(10, 2)
     assert shared.decode_flop(10_000) == 278_528 * 2048
+    assert POOLED.cache_bytes(context, 2) == context * (576 * 2 + 132 / 4), "a key for every four tokens"
+    assert POOLED.decode_flop(context) == 2 * 64 * 128 * context / 4 + 278_528 * 2048
 
 
 def test_gqa_check_values():
@@ -115,7 +99,8 @@ def test_window_caps_cache_reads_and_flop():
     ):
         assert call(WINDOW, 10_000) == call(WINDOW, 128) == call(LLAMA, 128)
         assert call(WINDOW, 100) == call(LLAMA, 100)
-    assert (WINDOW.kind, CHUNK.kind, LLAMA.kind) == ("swa", "chunked", "gqa")
+    shared = replace(WINDOW, own_cache=False)
+    assert (shared.cache_bytes(10_000, 2), shared.read_bytes(10_000, 2)) == (0, WINDOW.read_bytes(10_000, 2))
 
 
 def test_linear_attention_holds_a_constant_state():
@@ -127,12 +112,6 @@ def test_linear_attention_holds_a_constant_state():
 
 def test_kimi_delta_by_hand():
     wide = 32 * 128
-    assert KDA.modules == {
-        "q": 2304 * wide, "k": 2304 * wide, "v": 2304 * wide, "o": wide * 2304, "beta": 2304 * 32,
-        "decay": 2304 * 128 + 128 * wide, "gate": 2304 * 128 + 128 * wide,
-    }  # fmt: skip
-    assert replace(KDA, full_gate=True).modules["gate"] == 2304 * wide
-    assert KDA.other_params == 3 * wide * 4 + wide + 32 + 128
     state = 32 * 128 * 128 * 4 + 3 * wide * 3 * 2
     assert KDA.cache_bytes(1, 2) == KDA.cache_bytes(10**6, 1) == state
     assert KDA.read_bytes(5, 2) == 2 * state
@@ -145,8 +124,6 @@ def test_kimi_delta_by_hand():
 
 def test_mamba2_by_hand():
     inner, channels = 64 * 64, 64 * 64 + 2 * 8 * 128
-    assert MAMBA.modules == {"in": 2688 * (inner + channels + 64), "mixed": inner * 2688}
-    assert MAMBA.other_params == channels * 4 + channels + 3 * 64 + inner
     assert MAMBA.cache_bytes(1, 2) == MAMBA.cache_bytes(10**6, 1) == inner * 128 * 4 + channels * 3 * 2
     assert MAMBA.read_bytes(5, 2) == 2 * MAMBA.cache_bytes(5, 2)
     convolution = 2 * 4 * channels
@@ -156,28 +133,9 @@ def test_mamba2_by_hand():
     assert [MAMBA.kv_shards(tp) for tp in (1, 8, 128)] == [1, 8, 64]
 
 
-def test_lightning_attention_and_short_convolutions():
-    # MiniMax-Text-01: 64 heads with a state of 128 x 128 in FP32; a block of 256 tokens at once in prefill
-    assert LIGHT.matmul_params == 5 * 6144 * 64 * 128
-    assert LIGHT.cache_bytes(10**6, 2) == 64 * 128 * 128 * 4
-    assert LIGHT.decode_flop(7) == 5 * 64 * 128 * 128
-    assert LIGHT.prefill_flop(7) == 64 * (4 * 256 * 128 + 4 * 128 * 128)
-    assert [LIGHT.kv_shards(tp) for tp in (1, 8, 128)] == [1, 8, 64]
-    # LFM2: two inputs of each channel in BF16, whatever the context
-    assert (CONV.cache_bytes(10**6, 1), CONV.read_bytes(5, 2)) == (2048 * 2 * 2, 2 * 2048 * 2 * 2)
-    assert replace(CONV, bias=True).other_params - CONV.other_params == 5 * 2048
-
-
-def test_gated_latent_attention():
-    gated = replace(V3, gate_dim=128)
-    assert gated.matmul_params - V3.matmul_params == 7168 * 128 * 128
-    assert gated.cache_bytes(7, 2) == V3.cache_bytes(7, 2)
-
-
 def test_block_sparse_reads_index_keys_of_all_and_blocks_of_some():
     context = 100_000
     pair = 2 * 4 * 128
-    assert M3.modules["index"] == 6144 * (4 + 1) * 128
     assert M3.cache_bytes(context, 2) == context * (pair + 128) * 2
     assert M3.read_bytes(context, 2) == (context * 128 + 2048 * pair) * 2
     assert M3.decode_flop(context) == 2 * 4 * 128 * context + 4 * 64 * 128 * 2048
@@ -186,22 +144,6 @@ def test_block_sparse_reads_index_keys_of_all_and_blocks_of_some():
     # four ranks hold a key-value head each, and all of the index keys
     assert M3.cache_bytes(1, 2) / M3.kv_shards(4) == pytest.approx(2 * (pair / 4 + 128))
     assert M3.cache_bytes(context, 1) == context * (pair + 2 * 128)  # index keys stay in BF16
-    assert [M3.kv_shards(tp) for tp in (1, 8)] == [1, M3.kv_shards(4)]
-
-
-def test_pooled_index_has_a_key_for_every_four_tokens():
-    context = 100_000
-    assert POOLED.cache_bytes(context, 2) == context * (576 * 2 + 132 / 4)
-    assert POOLED.decode_flop(context) == 2 * 64 * 128 * context / 4 + 278_528 * 2048
-    assert POOLED.matmul_params - V32.matmul_params == 7168 * 128
-
-
-def test_layer_that_shares_keys_and_values_reads_but_does_not_hold_them():
-    shared = replace(WINDOW, own_cache=False)
-    assert shared.cache_bytes(10_000, 2) == 0
-    assert shared.read_bytes(10_000, 2) == WINDOW.read_bytes(10_000, 2)
-    assert (shared.modules["k"], shared.modules["v"]) == (0, 0)
-    assert shared.modules["q"] == WINDOW.modules["q"]
 
 
 def test_deepseek_v4_cache_is_the_published_one():
@@ -213,7 +155,6 @@ def test_deepseek_v4_cache_is_the_published_one():
         total += attention.cache_bytes(context, 2) - attention.state_bytes - attention.index_bytes(context)
         total += attention.entries(context) * attention.index_dim * 2
     assert total / 2**30 == pytest.approx(9.62, abs=0.01)
-    assert {layer.attention.kind for layer in model.layers} == {"csa", "hca"}
 
 
 def test_compressed_attention_reads_the_chosen_entries():
@@ -225,11 +166,9 @@ def test_compressed_attention_reads_the_chosen_entries():
     assert CSA.index_bytes(context) == entries * 132
     assert HCA.decode_flop(context) == 4 * 128 * 512 * (128 + context / 128)
     assert SWA.cache_bytes(context, 2) == 128 * 512 * 2
-    assert (CSA.kind, HCA.kind, SWA.kind) == ("csa", "hca", "swa")
 
 
 @pytest.mark.parametrize("attention", ALL.values(), ids=ALL)
-@settings(deadline=None, max_examples=20)
 @given(context=st.integers(0, 10**6), more=st.integers(0, 10**6), kv_bytes=st.sampled_from([1.0, 2.0]))
 def test_grows_with_context_and_reads_no_more_than_it_holds(attention, context, more, kv_bytes):
     later = context + more
@@ -242,7 +181,6 @@ def test_grows_with_context_and_reads_no_more_than_it_holds(attention, context, 
     assert 1 <= attention.kv_shards(4) <= 4
 
 
-@settings(deadline=None, max_examples=20)
 @given(context=st.integers(1, 300), window=st.one_of(st.none(), st.integers(1, 300)))
 def test_mean_span_of_a_prompt_is_the_mean(context, window):
     # Token i (from 0) sees between i and i + 1 tokens; the formula takes the middle.

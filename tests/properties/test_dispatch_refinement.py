@@ -59,7 +59,7 @@ def test_bound_holds_for_every_placement_of_tiny_cases(split):
     apart=st.booleans(),
     per_node=st.integers(1, 3),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_legal_and_never_worse_than_the_start(seed, split, gpus, more, unequal, apart, per_node):
     speed = np.random.default_rng(seed).uniform(0.5, 2, gpus) if unequal else None
     nodes = np.arange(gpus) // per_node

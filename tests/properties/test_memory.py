@@ -4,12 +4,11 @@ import pytest
 
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
-from cost.inputs.workload import StepShape, Workload
+from cost.inputs.workload import Workload
 from cost.memory.budget import Budget, Ranks
 from cost.memory.sizes import (
     DISPATCH_BYTES,
     DISPATCH_TOKENS,
-    dispatch_bytes,
     layer_cache_bytes,
     layer_weight_bytes,
 )
@@ -17,8 +16,6 @@ from cost.memory.stages import StageMemory, replica_max_batch, replica_memory
 from cost.resolve import resolve_model
 from topology import resolve_cluster
 from topology.base.errors import InputError
-
-FP8 = 1 + 4 / 128**2  # one FP32 scale for each block of 128 x 128
 
 
 def one_stage(where, *, tp=1, slots=None):
@@ -36,6 +33,9 @@ def test_layer_weights_by_hand(toy):
     assert layer_weight_bytes(toy.moe, size, tp=1, slots=3) == 3 * 12_288 + 2 * 1_000 + kept
     # tensor parallelism cuts attention and shared weights, not norms, router and experts
     assert layer_weight_bytes(toy.moe, size, tp=2, slots=3) == 3 * 6_144 + 2 * 500 + kept
+    # the cache of two KV heads in up to two parts, and tp times the sequences in a group
+    cache = [layer_cache_bytes(toy.moe, toy.deployment(toy.cluster(4)).workload, tp) for tp in (1, 2, 4)]
+    assert cache == [12_800, 12_800, 25_600]
 
 
 def test_one_stage_by_hand(toy):
@@ -47,6 +47,9 @@ def test_one_stage_by_hand(toy):
     assert memory.buffers == 0
     assert memory.budget.capacity == 1e9
     assert memory.usable == pytest.approx(0.9e9)
+    where, stage = toy.deployment(toy.cluster(4)), StageSpec((0, 1, 2, 3), range(3))
+    (fullest,) = replica_memory(where, [stage], tp=1, slots=[8], most=[5])
+    assert fullest.weights - memory.weights == 2 * 2 * 3 * 3_000  # two layers, three slots more
 
 
 def test_buffers_across_domains_grow_with_slots(toy):
@@ -57,9 +60,6 @@ def test_buffers_across_domains_grow_with_slots(toy):
         assert memory.pool == pytest.approx(0.9e9 - memory.weights - memory.buffers)
     prompts = toy.deployment(toy.cluster(2, 2), phase="prefill")
     assert one_stage(prompts).buffers == DISPATCH_BYTES
-
-
-def test_a_dense_model_needs_no_buffers(toy):
     assert one_stage(toy.deployment(toy.cluster(2, 2), toy.model(moe=0))).buffers == 0
 
 
@@ -95,45 +95,6 @@ def test_unequal_stages_hold_the_cache_of_all_sequences(toy):
     assert large.kv_per_batch == pytest.approx(1.5 * 100 * 128)
 
 
-def test_the_fullest_gpu_counts(toy):
-    where = toy.deployment(toy.cluster(4))
-    stage = StageSpec((0, 1, 2, 3), range(3))
-    even = replica_memory(where, [stage], tp=1, slots=[8])[0]
-    uneven = replica_memory(where, [stage], tp=1, slots=[8], most=[5])[0]
-    assert uneven.weights - even.weights == 2 * 2 * 3 * 3_000  # two layers, three slots more
-    nine = replica_memory(where, [stage], tp=1, slots=[9])[0]
-    assert nine.weights - even.weights == 2 * 2 * 3_000  # what is left over goes to one GPU
-
-
-def test_tensor_parallelism_cuts_the_cache_as_far_as_there_are_heads(toy):
-    where = toy.deployment(toy.cluster(4))
-    # two KV heads: up to two parts, and tp times the sequences in a group
-    assert [layer_cache_bytes(toy.moe, where.workload, tp) for tp in (1, 2, 4)] == [
-        12_800,
-        12_800,
-        25_600,
-    ]
-
-
-def test_smallest_capacity_of_a_stage_counts(toy):
-    cluster = toy.cluster(toy.domain(2, chip=toy.gpu(hbm=5e9)), toy.domain(2))
-    where = toy.deployment(cluster)
-    stages = [StageSpec((0, 1), range(1)), StageSpec((2, 3), range(1, 3))]
-    assert [m.budget.capacity for m in replica_memory(where, stages, tp=1, slots=[0, 8])] == [5e9, 1e9]
-    assert one_stage(where).budget.capacity == 1e9
-
-
-def test_deepseek_v3_weights_on_a_rack():
-    where = Deployment(resolve_cluster("gb200-nvl72"), resolve_model("deepseek-v3"), Workload(4096, 1))
-    memory = one_stage(where, slots=288)
-    expert, attention, dense = 3 * 7168 * 2048, 187_105_280 + 1536 + 512, 3 * 7168 * 18_432
-    eight = (4 * 58 + 58) * expert + 61 * attention + 3 * dense  # four slots and the shared expert
-    sixteen = 2 * 129_280 * 7168 + 58 * (256 * 7168 + 256) + (61 * 2 + 1) * 7168
-    assert memory.weights == pytest.approx(FP8 * eight + 2 * sixteen)
-    assert memory.weights / 1e9 == pytest.approx(29.3, abs=0.05)
-    assert memory.budget.capacity == 185 * 2**30
-
-
 def stage_memory(weights, each, *, part=1.0, most=1e9):
     """A GPU of 1,000 bytes of which an engine keeps 100, and gives ``part`` of the rest to the cache."""
     taken = {"workspace": 30.0, "graphs": 20.0, "buffers": 10.0}
@@ -153,12 +114,8 @@ def test_nothing_but_whole_sequences_fits():
     assert replica_max_batch([stage_memory(40.0, 40.0)], 8) == 21.5
     assert replica_max_batch([stage_memory(895.0, 40.0)], 8) == 0.125
     assert replica_max_batch([stage_memory(896.0, 40.0)], 8) == 0
-
-
-def test_an_engine_runs_no_more_sequences_than_it_is_told_to():
-    memory = stage_memory(100.0, 40.0, most=7.5)
-    assert replica_max_batch([memory], 1) == 7
-    assert replica_max_batch([memory], 2) == 7.5
+    told = stage_memory(100.0, 40.0, most=7.5)
+    assert [replica_max_batch([told], group) for group in (1, 2)] == [7, 7.5]
 
 
 def test_uses_add_up_to_the_capacity_and_an_engine_may_give_a_part_of_the_rest_to_the_cache():
@@ -172,50 +129,17 @@ def test_uses_add_up_to_the_capacity_and_an_engine_may_give_a_part_of_the_rest_t
     assert (uses["kv_cache"], uses["free"], uses["graphs"]) == (160, 240, 20)
 
 
-def test_a_cache_has_an_interval_and_may_be_too_small_to_start():
-    memory = stage_memory(100.0, 40.0)
-    cache = memory.cache(2, 1000, 7)
-    assert cache.tokens == 800 * 2 * 1000 / 40
-    # weights, and what start logs differ by, are independent of each other
-    assert cache.low == pytest.approx((800 - 130) * 50)
-    assert cache.high == pytest.approx((800 + 122.0) * 50, rel=0.01)
-    assert cache.sequences == 7
-    assert cache.may_not_start
-    assert stage_memory(2000.0, 40.0).cache(2, 1000, 0).tokens == 0
-
-
-def test_buffers_of_latent_moe_hold_the_narrow_vector():
-    model = resolve_model("kimi-k3")
-    shapes = [StepShape(attention_dp=8.0, slots=16.0, domain_gpus=inside) for inside in (4.0, 8.0)]
-    across, inside = (dispatch_bytes(model, Workload(), shape) for shape in shapes)
-    assert float(across) == 4 * 16 * DISPATCH_TOKENS * 3584 * 2
-    assert float(inside) == 0
-
-
-def test_the_tightest_engine_counts_where_none_is_named():
+def test_the_tightest_engine_counts_and_utilisation_and_sequences_are_the_users_to_give():
     cluster, model = resolve_cluster("hgx-h100"), resolve_model("deepseek-v3")
     gpu = cluster.spec.domains[0].gpu
-    of = {
-        name: Deployment(cluster, model, Workload(), engine=name).budget_on(gpu, Ranks(1, 1, 8))
-        for name in ("", "vllm", "sglang", "trtllm")
-    }
-    half = gpu.hbm_bytes / 2
-    pools = {name: budget.pool(half) for name, budget in of.items()}
-    assert pools[""] == min(pools["vllm"], pools["sglang"], pools["trtllm"])
-    assert of[""].open
-    assert "tightest" in of[""].words
-    assert not of["vllm"].open
 
+    def budget(engine="", **options):
+        return Deployment(cluster, model, Workload(), engine=engine, **options).budget_on(gpu, Ranks(1, 1, 8))
 
-def test_utilisation_and_sequences_are_the_users_to_give():
-    cluster, model = resolve_cluster("hgx-h100"), resolve_model("deepseek-v3")
-    gpu = cluster.spec.domains[0].gpu
-    usual = Deployment(cluster, model, Workload(), engine="vllm")
-    more = Deployment(cluster, model, Workload(), engine="vllm", mem_util=0.95)
-    few = Deployment(cluster, model, Workload(), engine="vllm", max_seqs=64)
-    budgets = [one.budget_on(gpu, Ranks(1, 1, 8)) for one in (usual, more, few)]
-    assert budgets[1].usable - budgets[0].usable == pytest.approx(0.03 * gpu.hbm_bytes, rel=0.01)
-    assert budgets[2].usable > budgets[0].usable  # fewer logits
-    assert (usual.most_sequences, few.most_sequences) == (1024, 64)
+    pools = [budget(engine).pool(gpu.hbm_bytes / 2) for engine in ("", "vllm", "sglang", "trtllm")]
+    assert pools[0] == min(pools[1:])
+    usual = budget("vllm").usable
+    assert budget("vllm", mem_util=0.95).usable - usual == pytest.approx(0.03 * gpu.hbm_bytes, rel=0.01)
+    assert budget("vllm", max_seqs=64).usable > usual  # fewer logits
     with pytest.raises(InputError, match="mem_util"):
         Deployment(cluster, model, Workload(), mem_util=1.5)

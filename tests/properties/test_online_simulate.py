@@ -49,8 +49,8 @@ WINDOWS = np.array([[[4, 3, 2, 1]], [[4, 3, 2, 1]], [[1, 3, 4, 2]]], dtype=float
 
 def named(*names, windows=3, **more):
     shape = {"steps_per_window": 3000, "windows": windows, "planned": True}
-    found = entries(names, **{**shape, **more})
-    return list({each.name: replace(each, interval=min(1, each.interval)) for each in found}.values())
+    chosen = entries(names, **{**shape, **more})
+    return list({each.name: replace(each, interval=min(1, each.interval)) for each in chosen}.values())
 
 
 def test_two_gpus_and_three_windows_by_hand():
@@ -92,7 +92,7 @@ def loads(draw, windows, layers, experts):
 ALL = ("static", "vllm", "sglang", "rackplan", "rackplan:none", "rackplan-linear")
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.data(), st.sampled_from(ALL))
 def test_no_policy_sees_the_future(data, name):
     """What comes in the last window changes no placement, and nothing that was scored before it."""
@@ -107,7 +107,7 @@ def test_no_policy_sees_the_future(data, name):
         assert [each.moves for each in one.replans] == [each.moves for each in two.replans]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.data(), st.sampled_from([0.0, 0.1, 0.25]))
 def test_ours_keeps_its_budget_after_the_first_window(data, budget):
     windows = loads(data.draw, 5, 2, 8)
@@ -126,8 +126,8 @@ def test_an_interval_keeps_what_lies_there():
 
 def test_intervals_of_engines_become_windows():
     def of(steps, **more):
-        found = entries(ALL[:4], steps_per_window=steps, windows=30, planned=False, **more)
-        return [(entry.name, entry.interval) for entry in found]
+        chosen = entries(ALL[:4], steps_per_window=steps, windows=30, planned=False, **more)
+        return [(entry.name, entry.interval) for entry in chosen]
 
     each = [("static", 0), ("vllm", 1), ("sglang", 1)]
     assert of(3000) == [*each, ("rackplan", 1), ("rackplan", 4)]
@@ -165,7 +165,7 @@ def test_ctrl_c_keeps_the_windows_that_everybody_was_scored_on():
         if (window, name) == (2, "vllm"):
             raise KeyboardInterrupt
 
-    found = replay(WINDOWS, named("static", "vllm"), setting_of(group_of()), on_progress=come)
-    assert (found.interrupted, found.windows, found.given) == (True, 2, 3)
-    assert [len(run.step_s) for run in found.runs] == [1, 1]
-    assert [len(run.replans) for run in found.runs] == [0, 1]
+    chosen = replay(WINDOWS, named("static", "vllm"), setting_of(group_of()), on_progress=come)
+    assert (chosen.interrupted, chosen.windows, chosen.given) == (True, 2, 3)
+    assert [len(run.step_s) for run in chosen.runs] == [1, 1]
+    assert [len(run.replans) for run in chosen.runs] == [0, 1]

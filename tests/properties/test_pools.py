@@ -1,22 +1,23 @@
-"""Rate matching against every number of workers of every pair, and its limits."""
+"""Pools of prefill and decode matched, against every number of workers of every pair; mixes of lengths; limits."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import cache
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.layouts import Sweep, sweep
 from cost.resolve import resolve_model
-from cost.serving import packing
 from cost.serving.cache_path import CachePath, kv_path, prompt_cache_bytes
-from cost.serving.lengths import serving_workloads
+from cost.serving.lengths import MAX_PROMPTS, Lengths, read_lengths, serving_workloads
 from cost.serving.pools import RateMatch, RateMatches, match_rates
 from cost.serving.steady_state import busy_share
 from topology import Evidence, Figure, InputError, resolve_cluster
@@ -26,20 +27,17 @@ ISL, OSL = 2000, 300
 
 @cache
 def pools(
-    decode_cluster: str,
-    prefill_cluster: str = "",
-    model: str = "mixtral-8x7b",
-    *,
-    any_shape: bool = False,
+    cluster: str, prefill_cluster: str = "", model: str = "mixtral-8x7b", *, any_shape: bool = False
 ) -> tuple[Sweep, Sweep]:
     """Sweeps of both phases; one cluster for both unless a second one is named."""
-    what = resolve_model(model)
-    first = resolve_cluster(decode_cluster)
-    second = resolve_cluster(prefill_cluster) if prefill_cluster else first
-    decode, prefill = serving_workloads(Workload(), ISL, OSL)
-    sides = ((first, decode), (second, prefill))
-    one, other = (sweep(Deployment(where, what, work, any_shape=any_shape)) for where, work in sides)
-    return one, other
+    what, work = resolve_model(model), serving_workloads(Workload(), ISL, OSL)
+    first = resolve_cluster(cluster)
+    where = first, resolve_cluster(prefill_cluster) if prefill_cluster else first
+    decode, prefill = (
+        sweep(Deployment(place, what, phase, any_shape=any_shape))
+        for place, phase in zip(where, work, strict=True)
+    )
+    return decode, prefill
 
 
 @cache
@@ -62,25 +60,28 @@ def packs(groups: tuple[tuple[int, int], ...], domains: int, size: int) -> bool:
     return domains >= 0 and tuple(count for _, count in small) in states
 
 
-def rates(found: Sweep, index: int) -> float:
+def rates(matched: Sweep, index: int) -> float:
     """Sequences per second of one worker."""
-    return float(found.batch[index] * found.gpus[index] / found.step_s[index])
+    return float(matched.batch[index] * matched.gpus[index] / matched.step_s[index])
 
 
-def pool_rates(decode: Sweep, prefill: Sweep, row: RateMatch) -> tuple[float, float]:
-    """Requests per second of each pool of a match, always busy."""
-    return (
-        rates(decode, row.decode) / OSL * row.decode_workers,
-        rates(prefill, row.prefill) * row.prefill_workers,
-    )
+def pool_rates(
+    decode: Sweep, prefill: Sweep, pair: tuple[int, int], workers: tuple[int, int]
+) -> tuple[float, float]:
+    """Requests per second of each pool, always busy."""
+    return rates(decode, pair[0]) / OSL * workers[0], rates(prefill, pair[1]) * workers[1]
 
 
-def served(decode: Sweep, prefill: Sweep, row: RateMatch) -> float:
+def served(decode: Sweep, prefill: Sweep, pair: tuple[int, int], workers: tuple[int, int]) -> float:
     """Requests per second of both pools together, prefill as busy as it is."""
-    decodes, prefills = pool_rates(decode, prefill, row)
-    stay_s = OSL * decode.step_s[row.decode] + prefill.step_s[row.prefill]
-    in_step = prefill.batch[row.prefill] * prefill.gpus[row.prefill]
+    decodes, prefills = pool_rates(decode, prefill, pair, workers)
+    stay_s = OSL * decode.step_s[pair[0]] + prefill.step_s[pair[1]]
+    in_step = prefill.batch[pair[1]] * prefill.gpus[pair[1]]
     return min(decodes, prefills * float(busy_share(prefills, stay_s, in_step)))
+
+
+def of_match(row: RateMatch) -> tuple[tuple[int, int], tuple[int, int]]:
+    return (row.decode, row.prefill), (row.decode_workers, row.prefill_workers)
 
 
 def ttft(decode: Sweep, prefill: Sweep, index: int, other: int) -> float:
@@ -94,79 +95,60 @@ def ttft(decode: Sweep, prefill: Sweep, index: int, other: int) -> float:
 
 def brute(decode: Sweep, prefill: Sweep, index: int, ttft_s: float, domains: int, size: int) -> float:
     """Most requests per second with one decode configuration, by trying every partner and every number of each."""
-    best = 0.0
-    rate_d = rates(decode, index) / OSL
-    group_d = int(decode.gpus[index] // decode.stages[index])
+    best, gpus = 0.0, int(decode.gpus[index])
     for other in range(len(prefill)):
         if ttft(decode, prefill, index, other) > ttft_s:
             continue
-        rate_p = rates(prefill, int(other))
-        stay_s = OSL * decode.step_s[index] + prefill.step_s[other]
-        in_step = prefill.batch[other] * prefill.gpus[other]
-        group_p = int(prefill.gpus[other] // prefill.stages[other])
-        left = domains * size
-        for x_d in range(1, left // int(decode.gpus[index]) + 1):
-            for x_p in range(1, (left - x_d * int(decode.gpus[index])) // int(prefill.gpus[other]) + 1):
-                served = min(x_d * rate_d, x_p * rate_p * float(busy_share(x_p * rate_p, stay_s, in_step)))
-                groups = (
-                    (group_d, x_d * int(decode.stages[index])),
-                    (group_p, x_p * int(prefill.stages[other])),
-                )
-                if served > best and packs(groups, domains, size):
-                    best = served
+        stages = int(decode.stages[index]), int(prefill.stages[other])
+        groups = gpus // stages[0], int(prefill.gpus[other]) // stages[1]
+        for decoding in range(1, domains * size // gpus + 1):
+            for prefilling in range(1, (domains * size - decoding * gpus) // int(prefill.gpus[other]) + 1):
+                rate = served(decode, prefill, (index, other), (decoding, prefilling))
+                numbers = decoding * stages[0], prefilling * stages[1]
+                if rate > best and packs(tuple(zip(groups, numbers, strict=True)), domains, size):
+                    best = rate
     return best
 
 
 @pytest.mark.parametrize("ttft_s", [math.inf, 0.5])
 def test_as_many_requests_as_brute_force_finds(ttft_s: float) -> None:
     decode, prefill = pools("hgx-h100@16")
-    found = match_rates(decode, prefill, osl=OSL, ttft_s=ttft_s)
-    matches = {row.decode: row for row in map(found.row, range(len(found)))}
+    matched = match_rates(decode, prefill, osl=OSL, ttft_s=ttft_s)
+    matches = {row.decode: row for row in map(matched.row, range(len(matched)))}
     for index in range(0, len(decode), max(1, len(decode) // 25)):
         best = brute(decode, prefill, index, ttft_s, domains=2, size=8)
-        most = matches[index].requests_per_s if index in matches else 0.0
-        assert most == pytest.approx(best), index
+        highest = matches[index].requests_per_s if index in matches else 0.0
+        assert highest == pytest.approx(best), index
     assert matches
-
-
-@pytest.mark.parametrize("cluster", ["hgx-h100@16", "gb200-nvl72@16"])
-def test_pairs_in_blocks_are_the_same(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    decode, prefill = pools(cluster)
-    found = match_rates(decode, prefill, osl=OSL)
-    monkeypatch.setattr(packing, "_PAIR_BLOCK", 300)
-    again = match_rates(decode, prefill, osl=OSL)
-    for name, values in vars(found).items():
-        if isinstance(values, np.ndarray):
-            assert values.tobytes() == getattr(again, name).tobytes()
 
 
 def test_pools_match_and_keep_their_limits() -> None:
     decode, prefill = pools("gb200-nvl72", model="deepseek-v3")
-    found = match_rates(decode, prefill, osl=OSL, ttft_s=2.0, tpot_s=0.04)
-    assert len(found) > 100
-    for row in (found.row(i) for i in range(0, len(found), 37)):
-        decodes, prefills = pool_rates(decode, prefill, row)
-        most = min(decodes, prefills)
-        assert 0.5 * most < row.requests_per_s == pytest.approx(served(decode, prefill, row))
+    matched = match_rates(decode, prefill, osl=OSL, ttft_s=2.0, tpot_s=0.04)
+    assert len(matched) > 100
+    for row in (matched.row(i) for i in range(0, len(matched), 37)):
+        pair, workers = of_match(row)
+        decodes, prefills = pool_rates(decode, prefill, pair, workers)
+        highest = min(decodes, prefills)
+        assert 0.5 * highest < row.requests_per_s == pytest.approx(served(decode, prefill, pair, workers))
         # one worker fewer of either would serve less
-        fewer = replace(row, prefill_workers=row.prefill_workers - 1)
-        assert row.prefill_workers == 1 or served(decode, prefill, fewer) < row.requests_per_s
-        assert decodes * (row.decode_workers - 1) / row.decode_workers < most
+        fewer = workers[0], workers[1] - 1
+        assert fewer[1] == 0 or served(decode, prefill, pair, fewer) < row.requests_per_s
+        assert decodes * (row.decode_workers - 1) / row.decode_workers < highest
         used = row.decode_workers * decode.gpus[row.decode] + row.prefill_workers * prefill.gpus[row.prefill]
         assert row.gpus_used == used <= row.gpus == 72
         assert row.prefill_s == prefill.step_s[row.prefill]
         assert row.ttft_s == pytest.approx(row.prefill_s + row.transfer_s)
         assert row.ttft_s == pytest.approx(ttft(decode, prefill, row.decode, row.prefill))
         assert row.ttft_s <= 2.0
-        assert row.prefill_gpus + row.decode_gpus == used
         assert row.tok_s_per_user >= 25
         assert row.output_tok_s_per_gpu == pytest.approx(row.requests_per_s * OSL / 72)
         assert row.total_tok_s_per_gpu == pytest.approx(row.requests_per_s * (OSL + ISL) / 72)
         assert row.output_tok_s_per_gpu_used == pytest.approx(row.requests_per_s * OSL / used)
 
 
-def best_rate(found: RateMatches) -> float:
-    best = found.best()
+def best_rate(matched: RateMatches) -> float:
+    best = matched.best()
     return 0.0 if best is None else best.output_tok_s_per_gpu
 
 
@@ -181,59 +163,6 @@ def test_limits_cost_throughput_and_the_frontier_holds_the_best() -> None:
     assert (np.diff(free.tok_s_per_user[edge]) > 0).all()
     assert len(match_rates(decode, prefill, osl=OSL, ttft_s=1e-6)) == 0
     assert match_rates(decode, prefill, osl=OSL, tpot_s=1e-6).best() is None
-
-
-def test_prefill_is_as_busy_as_requests_come() -> None:
-    decode, prefill = pools("hgx-h100@16")
-    found = match_rates(decode, prefill, osl=OSL)
-    rows = list(map(found.row, range(0, len(found), 17)))
-    assert [row.requests_per_s for row in rows] == pytest.approx(
-        [served(decode, prefill, row) for row in rows]
-    )
-    narrow = [row for row in rows if min(pool_rates(decode, prefill, row)) > row.requests_per_s * (1 + 1e-9)]
-    assert 0 < len(narrow) < len(rows)
-    # the more are in flight, the less it waits; one at a time, half of the time or more
-    share = busy_share(10.0, np.array([0.1, 1.0, 10.0, 1000.0]), 1.0)
-    assert share == pytest.approx([0.5858, 0.8173, 0.9340, 0.9930], abs=1e-4)
-
-
-def test_two_clusters_have_their_own_gpus() -> None:
-    decode, prefill = pools("gb200-nvl72@8", "hgx-h100@16")
-    found = match_rates(decode, prefill, osl=OSL)
-    best = found.best()
-    assert best is not None
-    assert best.gpus == 24
-    assert best.decode_workers * decode.gpus[best.decode] <= 8
-    assert best.prefill_workers * prefill.gpus[best.prefill] <= 16
-    # with prefill elsewhere every decode worker may run, and where it is fast enough all of them do
-    for row in (found.row(i) for i in range(0, len(found), 101)):
-        room = 8 // int(decode.gpus[row.decode])
-        one_more = rates(decode, row.decode) / OSL * (row.decode_workers + 1)
-        most = max(rates(prefill, i) * (16 // int(prefill.gpus[i])) for i in range(len(prefill)))
-        assert row.decode_workers == room or one_more > most * (1 - 1e-9)
-
-
-def test_workloads_of_a_request_mix() -> None:
-    decode, prefill = serving_workloads(
-        Workload(draft_tokens=1, accept_length=1.5, kv_dtype="fp8"), 4000, 1000
-    )
-    assert (decode.phase, decode.context, decode.draft_tokens, decode.kv_dtype) == ("decode", 4500, 1, "fp8")
-    assert (prefill.phase, prefill.context, prefill.draft_tokens, prefill.kv_dtype) == (
-        "prefill",
-        4000,
-        0,
-        "fp8",
-    )
-
-
-def test_what_is_refused() -> None:
-    decode, prefill = pools("hgx-h100@16")
-    with pytest.raises(InputError, match="in that order"):
-        match_rates(prefill, decode, osl=OSL)
-    with pytest.raises(InputError, match="`osl` 0"):
-        match_rates(decode, prefill, osl=0)
-    with pytest.raises(InputError, match="`isl` 0"):
-        serving_workloads(Workload(), 0, 5)
 
 
 def test_gpus_left_over_take_nothing_from_whole_domains() -> None:
@@ -264,3 +193,86 @@ def test_the_links_bound_what_pools_hand_over() -> None:
     late = match_rates(decode, prefill, osl=OSL, path=path_of(1e12, latency_s=0.25))
     assert (late.prefill_s + late.transfer_s).min() > 0.25
     assert late.fastest_ttft_s == pytest.approx(prefill.step_s.min() + 0.25, rel=0.01)
+
+
+@cache
+def swept(lengths: Lengths) -> tuple[Sweep, list[tuple[float, Sweep]]]:
+    """Sweeps of decode and of prefill at each length."""
+    cluster, model = resolve_cluster("hgx-h100@16"), resolve_model("mixtral-8x7b")
+    decode, prompts = lengths.workloads(Workload())
+    return sweep(Deployment(cluster, model, decode)), [
+        (share, sweep(Deployment(cluster, model, workload))) for share, workload in prompts
+    ]
+
+
+def best(lengths: Lengths, ttft_s: float | None = None) -> float:
+    decode, ((_, longest), *shorter) = swept(lengths)
+    matched = match_rates(decode, longest, osl=lengths.mean_osl, ttft_s=ttft_s, shorter=shorter).best()
+    return 0.0 if matched is None else matched.requests_per_s
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**5))
+def test_one_kind_is_the_pair(isl: int, osl: int) -> None:
+    decode, [(share, prefill)] = Lengths.of(isl, osl).workloads(Workload())
+    assert (decode, prefill) == serving_workloads(Workload(), isl, osl)
+    assert share == 1
+
+
+ROWS = st.tuples(st.integers(1, 10**5), st.integers(1, 10**4), st.integers(1, 50))
+
+
+@given(st.lists(ROWS, min_size=1, max_size=30))
+def test_many_lengths_are_merged_and_keep_their_tokens(rows: list[tuple[int, int, int]]) -> None:
+    prompt, answer, weight = zip(*rows, strict=True)
+    mix = Lengths(prompt, answer, tuple(part / sum(weight) for part in weight))
+    prompts = mix.prompts()
+    assert len(prompts) <= MAX_PROMPTS
+    assert prompts[0][0] == max(mix.isl)
+    assert sum(share for _, share in prompts) == pytest.approx(1)
+    # rounded up, never down
+    merged = sum(isl * share for isl, share in prompts)
+    assert mix.mean_isl - 1e-6 <= merged <= mix.mean_isl + 1
+    assert prompts == sorted(prompts, reverse=True)
+
+
+def test_a_row_split_in_two_changes_nothing() -> None:
+    whole = Lengths((4000, 500), (100, 400), (0.4, 0.6))
+    split = Lengths((4000, 500, 4000, 500), (100, 400, 100, 400), (0.1, 0.2, 0.3, 0.4))
+    assert split.context == whole.context
+    assert best(split) == pytest.approx(best(whole))
+    alone, twice = Lengths.of(2000, 300), Lengths((2000, 2000), (300, 300), (0.5, 0.5))
+    assert best(twice) == pytest.approx(best(alone))
+
+
+def test_the_limit_holds_for_the_longest() -> None:
+    short, mixed = Lengths.of(500, 400), Lengths((8000, 500), (400, 400), (0.01, 0.99))
+    limit = 0.05
+    assert best(short, limit) > 0
+    assert best(mixed, limit) == 0
+    assert best(mixed, 10.0) > 0
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "mix.csv"
+    path.write_text("osl,isl,share\n100,4000,0.2\n400,500,0.8\n")
+    assert read_lengths(path) == Lengths((4000, 500), (100, 400), (0.2, 0.8))
+    path.write_text("isl,osl,share\n10,20,0.333\n20,20,0.333\n30,20,0.333\n")
+    near = read_lengths(path)
+    assert sum(near.share) == pytest.approx(1)
+    assert "add up to 0.999 and were normalized" in near.note
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("isl,osl,share\n1,2,0.5\n1,2\n", "row 3: 2 cells"),
+        ("isl,osl,share\n1,2,0.5\n0,2,0.5\n", "row 3, column isl"),
+        ("isl,osl,share\n1,2,-1\n", "row 2, column share"),
+        ("isl,osl,share\n1,2,30\n3,4,70\n", "add up to 100, expected 1"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_where(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "mix.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=words):
+        read_lengths(path)

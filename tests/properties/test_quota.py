@@ -47,11 +47,11 @@ def ways_to_fill(problem: Problem, fixed: Assignment, place: np.ndarray) -> Assi
         near = set().union(*(other for other, at in zip(own, place, strict=True) if at == place[gpu]))
         spare = problem.quota_slots if held else 0
         choices.append([*combinations_with_replacement(sorted(near), spare)])
-    if np.prod([len(each) for each in choices]) > MOST_FILLS:
+    if np.prod([len(filling) for filling in choices]) > MOST_FILLS:
         return None
     gpus = [gpu for gpu, held in enumerate(own) if held for _ in range(problem.quota_slots)]
     rows = np.array(
-        [[expert for each in fill for expert in each] for fill in product(*choices)], dtype=np.int32
+        [[expert for filling in fill for expert in filling] for fill in product(*choices)], dtype=np.int32
     )
     slot_gpu = np.concatenate((fixed.slot_gpu, gpus)).astype(np.int32)
     order = np.argsort(slot_gpu, kind="stable")
@@ -62,7 +62,7 @@ def ways_to_fill(problem: Problem, fixed: Assignment, place: np.ndarray) -> Assi
 @cache
 def cases() -> list[tuple[Problem, Assignment, np.ndarray, float]]:
     """Tiny problems with unequal slots, speeds, failure domains, one load each; the least level of all fillings."""
-    found = []
+    tiny = []
     for seed in range(400):
         rng, problem = np.random.default_rng(seed), tiny_problem(seed)
         quota = int(rng.integers(1, 3))
@@ -75,8 +75,8 @@ def cases() -> list[tuple[Problem, Assignment, np.ndarray, float]]:
         every = ways_to_fill(problem, fixed, place)
         if every is not None:
             rows = np.tile(problem.loads[0], (every.layers, 1))
-            found.append((problem, fixed, place, float(lp_level(every, rows, problem.speed).min())))
-    return found
+            tiny.append((problem, fixed, place, float(lp_level(every, rows, problem.speed).min())))
+    return tiny
 
 
 def test_no_filling_is_impossible_and_few_are_better() -> None:
@@ -156,19 +156,13 @@ def test_tokens_go_where_slots_were_filled_for_their_load() -> None:
     assert hits.pairs[0, :, 0] == pytest.approx(served)
     assert (hits.gpus <= hits.pairs + 1e-9).all()
     loads = ExpertLoads(problem.loads, ("a", "b"), synthetic=False)
-    both = expert_use(fixed, loads, 4, split="quota", nodes=place, quota=1)
-    assert both.filled is not None
-    limit = {"nodes": place, "domains": place}
+    policy, limit = {"split": "quota", "nodes": place, "quota": 1}, {"nodes": place, "domains": place}
+    both = expert_use(fixed, loads, 4, **policy)
     hit = limited_hits(both.filled.assignment, both.slot_share, problem.loads, 4, (8, 4), **limit)
     for scenario, load in enumerate(problem.loads):
-        use = expert_use(
-            fixed, replace(loads, tokens=load[None], names=("a",)), 4, split="quota", nodes=place, quota=1
-        )
+        use = expert_use(fixed, replace(loads, tokens=load[None], names=("a",)), 4, **policy)
         assert use.share[0] == pytest.approx(both.share[scenario])
-        assert use.filled is not None
         alone = limited_hits(use.filled.assignment, use.slot_share, load[None], 4, (8, 4), **limit)
-        assert hit is not None
-        assert alone is not None
         assert alone.gpus[0] == pytest.approx(hit.gpus[scenario])
 
 
@@ -185,20 +179,18 @@ def test_wider_links_never_hurt() -> None:
         for factor in ("0.5x", "1x", "2x")
         for cluster in overrides([deployment.cluster], [f"scale-up.link_bytes_per_s={factor}"])
     ]
-    assert [step.terms_s["fetch"] for step in steps] == sorted(
-        (s.terms_s["fetch"] for s in steps), reverse=True
-    )
-    assert steps[0].step_s > steps[1].step_s > steps[2].step_s
-    even = make_plan(
-        replace(deployment, workload=replace(deployment.workload, quota_slots=0)),
-        plan.loads,
-        replace(options, split="even"),
-    )
+    for slower, faster in pairwise(steps):
+        assert slower.terms_s["fetch"] > faster.terms_s["fetch"]
+        assert slower.step_s > faster.step_s
+    # by 79 % of the rate of the links: whole experts in BF16, in every layer alike
+    moved_s = steps[0].terms_s["fetch"] - steps[1].terms_s["fetch"]
+    assert moved_s == pytest.approx(2 * (steps[1].terms_s["fetch"] - steps[2].terms_s["fetch"]))
+    copies = moved_s * 0.79 * 900e9 / (len(model.moe_layers) * model.moe.expert_params * 2)
+    assert 1 - 1e-9 <= copies <= 8 + 1e-9
+    assert copies == pytest.approx(round(copies))
+    without = replace(deployment, workload=replace(deployment.workload, quota_slots=0))
+    even = make_plan(without, plan.loads, replace(options, split="even"))
     assert "fetch" not in even.score.terms_s
-    moe = model.moe
-    assert moe is not None
     more = plan.score.hbm_bytes["buffers"] - even.score.hbm_bytes["buffers"]
-    assert more == pytest.approx(moe.expert_params * 2)
-    assert set(plan.baselines) >= {"even_split", "lp_split", "linear"}
-    assert plan.baselines["lp_split"].score is not None
+    assert more == pytest.approx(model.moe.expert_params * 2)
     assert plan.baselines["even_split"].balancedness == pytest.approx(even.balancedness)

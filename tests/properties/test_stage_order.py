@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cost.layouts.order_search import split_in_order
 from cost.layouts.stage_order import OrderProblem, StageOrder
 from placement.budget import Budget
 from placement.layouts.order import solve_order
-from placement.layouts.order_model import least_seconds, most_seconds, none_within, search_order
 from topology.base.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def random_problem(
     memory = weight[:, None] * rng.uniform(0.8, 1.2, groups)[None, :]
     place = rng.integers(0, 2, groups)
     hops = np.where(place[:, None] == place[None, :], 0.05, rng.choice([0.2, 1.0]))
-    each = layers / stages * weight.mean() * (1.3 if tight else 100.0)
+    room = layers / stages * weight.mean() * (1.3 if tight else 100.0)
     return OrderProblem(
         kind_of=kinds,
         seconds=weight[:, None] / speed[None, :],
@@ -45,7 +44,7 @@ def random_problem(
         fixed_memory=np.full(groups, 0.1),
         first_memory=np.full(groups, 0.2),
         last_memory=np.full(groups, 0.4),
-        capacity=rng.uniform(1.0, 2.0, groups) * each,
+        capacity=rng.uniform(1.0, 2.0, groups) * room,
         hop_seconds=hops,
         back_seconds=hops / 10,
         stages=stages,
@@ -62,29 +61,18 @@ def every(problem: OrderProblem) -> Iterator[Ordered]:
 
 
 def brute_force(problem: OrderProblem) -> float | None:
-    return min((problem.step_seconds(*one) for one in every(problem)), default=None)
+    return min((problem.step_seconds(*ordered) for ordered in every(problem)), default=None)
 
 
-def check(problem: OrderProblem, found: StageOrder) -> float:
+def check(problem: OrderProblem, answer: StageOrder) -> float:
     """An answer is an order of unlike groups, runs that hold every layer once, and fits; its step."""
-    assert len(set(found.order)) == len(found.order) == problem.stages
-    assert [layer for run in found.ranges for layer in run] == list(range(problem.layers))
-    assert all(found.ranges)
-    assert problem.fits(found.order, found.ranges)
-    assert found.step_s == problem.step_seconds(found.order, found.ranges)
-    assert found.bound_s <= found.step_s
-    return found.step_s
-
-
-def searched(problem: OrderProblem) -> StageOrder | None:
-    """What CP-SAT alone makes of it, from the worst start there is and without bounds from elsewhere."""
-    start = max(every(problem), key=lambda one: problem.step_seconds(*one), default=None)
-    known = None if start is None else StageOrder.of(problem, *start)
-    found, bound_s, _ = search_order(problem, known, Budget(10.0), seed=2**40)
-    if found is None:
-        assert bound_s == np.inf
-        return None
-    return replace(found, bound_s=min(found.step_s, bound_s))
+    assert len(set(answer.order)) == len(answer.order) == problem.stages
+    assert [layer for run in answer.ranges for layer in run] == list(range(problem.layers))
+    assert all(answer.ranges)
+    assert problem.fits(answer.order, answer.ranges)
+    assert answer.step_s == problem.step_seconds(answer.order, answer.ranges)
+    assert answer.bound_s <= answer.step_s
+    return answer.step_s
 
 
 SHAPES = [(5, 3, 3, False), (6, 4, 2, False), (7, 3, 3, True), (6, 4, 4, True), (6, 5, 3, True)]
@@ -101,45 +89,17 @@ def test_it_is_the_best_of_all_orders_and_splits(seed, layers, groups, stages, t
         with pytest.raises(InfeasibleError, match=r"no split of .* fits in HBM"):
             solve_order(problem, Budget(10.0))
         return
-    found = solve_order(problem, Budget(10.0))
-    assert check(problem, found) == pytest.approx(best, rel=1e-6)
-    assert found.status == "OPTIMAL"
-    assert found.gap < 1e-6
+    answer = solve_order(problem, Budget(10.0))
+    assert check(problem, answer) == pytest.approx(best, rel=1e-6)
+    assert answer.status == "OPTIMAL"
+    assert answer.gap < 1e-6
 
 
-@pytest.mark.parametrize("kinds", [None, [0] * 6, [0, 1, 0, 1, 0, 1], [0, 1, 2, 2, 1, 0], [1, 1, 1, 0, 0, 1]])
-@pytest.mark.parametrize("seed", range(2))
-def test_the_model_alone_is_exact_too(seed, kinds):
-    for tight in (False, True):
-        problem = random_problem(10 + seed, 6, 4, 3, kind_of=kinds, tight=tight)
-        best, found = brute_force(problem), searched(problem)
-        if best is None or found is None:
-            assert best is None
-            assert found is None
-        else:
-            assert check(problem, found) == pytest.approx(best, rel=1e-6)
-            assert found.bound_s == pytest.approx(best, rel=1e-6)
-
-
-@pytest.mark.parametrize("kinds", [None, [0] * 6, [0, 1, 0, 1, 0, 1]])
-@pytest.mark.parametrize("seed", range(4))
-def test_bounds_hold(seed, kinds):
-    problem = random_problem(20 + seed, 6, 4, 3, kind_of=kinds, tight=True)
-    steps = [problem.step_seconds(*one) for one in every(problem)]
-    most = most_seconds(problem)
-    if steps:
-        assert least_seconds(problem) <= min(steps) * (1 + 1e-9)
-        assert not none_within(problem, min(steps) * (1 + 1e-9), Budget(10.0), seed=0)
-        assert none_within(problem, least_seconds(problem) * 0.99, Budget(10.0), seed=0)
-        assert max(steps) <= most
-
-
-@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.integers(3, 7), st.integers(1, 3), st.booleans())
 def test_a_split_in_a_given_order_is_exact(seed, layers, stages, tight):
     problem = random_problem(seed, layers, stages, stages, tight=tight)
     order = tuple(np.random.default_rng(seed).permutation(stages).tolist())
-    steps = [problem.step_seconds(*one) for one in every(problem) if one[0] == order]
+    steps = [problem.step_seconds(*ordered) for ordered in every(problem) if ordered[0] == order]
     ranges = split_in_order(problem, order)
     if not steps:
         assert ranges is None
@@ -149,43 +109,24 @@ def test_a_split_in_a_given_order_is_exact(seed, layers, stages, tight):
         assert problem.step_seconds(order, ranges) == pytest.approx(min(steps), rel=1e-9)
 
 
-def alike(layers: int, groups: int, stages: int) -> OrderProblem:
-    """Groups that are all alike, and nothing but layers."""
-    none, table = np.zeros(groups), np.zeros((groups, groups))
-    ones = np.ones((1, groups))
-    return OrderProblem(
-        np.zeros(layers, dtype=np.int64), ones, none, none, ones, none, none, none,
-        np.full(groups, 1e9), table, table, stages,
-    )  # fmt: skip
-
-
-def test_neighbours_are_near():
-    hops = np.array([[0, 9, 1, 9], [9, 0, 9, 1], [1, 9, 0, 9], [9, 1, 9, 0]], dtype=np.float64)
-    found = solve_order(replace(alike(8, 4, 4), hop_seconds=hops, back_seconds=hops / 10))
-    assert {frozenset(pair) for pair in pairwise(found.order)} >= {frozenset((0, 2)), frozenset((1, 3))}
-    assert found.step_s == pytest.approx(8 + 1 + 9 + 1 + 0.9)
-
-
 def test_an_order_that_is_known_is_never_made_worse():
     problem = random_problem(3, 6, 4, 4)
     known = (3, 1, 2, 0)
     ranges = split_in_order(problem, known)
     assert ranges is not None
-    found = solve_order(problem, Budget(0.0), known=[known])
-    assert check(problem, found) <= problem.step_seconds(known, ranges)
+    answer = solve_order(problem, Budget(0.0), known=[known])
+    assert check(problem, answer) <= problem.step_seconds(known, ranges)
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         ({"stages": 4}, "4 stages on 3 groups"),
-        ({"stages": 0}, "0 stages"),
-        ({"seconds": np.full((1, 3), np.nan)}, "seconds: figures must be finite"),
-        ({"capacity": np.zeros(2)}, "capacity: shape"),
-        ({"kind_of": np.full(6, 3)}, "kinds are 0 to 0"),
+        ({"seconds": np.full((2, 3), np.nan)}, "seconds: figures must be finite"),
+        ({"kind_of": np.full(6, 3)}, "kinds are 0 to 1"),
         ({"kind_of": np.zeros(2, dtype=np.int64)}, "3 stages for 2 layers"),
     ],
 )
 def test_what_makes_no_sense_is_refused(change, says):
     with pytest.raises(InputError, match=says):
-        replace(alike(6, 3, 3), **change)
+        replace(random_problem(0, 6, 3, 3), **change)

@@ -1,9 +1,11 @@
-"""One micro-batch on one stage: every part by hand at data-sheet peaks, then losses, delays and limits."""
+"""One micro-batch on one stage: by hand at data-sheet peaks, losses, delays, drafts, and experts that are even."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
@@ -11,37 +13,17 @@ from cost.experts.tokens.reach import expert_use
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.inputs.workload import StepShape, Workload
-from cost.model import StageShard
 from cost.resolve import resolve_model
-from cost.step.step import even_step
+from cost.step.step import batch_cost, even_parts, even_step, overlapped
 from cost.terms.pipeline import hop_seconds
-from cost.terms.work import PlacedExperts
-from helpers import fabric_like
-from topology import build_cluster, resolve_cluster
-
-
-def shape_of(where, stage, *, tokens=3.0, tp=1):
-    return StepShape(
-        tp=tp,
-        attention_dp=len(stage.gpus) / tp,
-        ep=len(stage.gpus),
-        sequences=tokens,
-        context=where.workload.context,
-        domain_gpus=where.smallest_part(stage),
-    )
-
-
-def stage_cost(where, stage, *, shape, use, last):
-    """One micro-batch of ``shape`` on a stage whose experts are placed."""
-    shard = StageShard(tuple(where.model.kind_counts(stage.layers)), last=float(last))
-    placed = None if use is None else PlacedExperts(where, stage, use)
-    return even_step(where.model, shape, where.machine(stage), shard, placed=placed)
+from cost.terms.work import StepCost
+from topology import resolve_cluster
 
 
 def cost_of(toy, where, *, tokens=3.0, tp=1, slots=None, last=True):
     stage = StageSpec(tuple(range(len(where.cluster.gpus))), range(len(where.model.layers)))
     use = toy.uses(where, toy.layout([(stage.gpus, stage.layers)]), slots=slots)[0][0]
-    return stage_cost(where, stage, shape=shape_of(where, stage, tokens=tokens, tp=tp), use=use, last=last)
+    return batch_cost(where, stage, tokens, tp, use, last=last)
 
 
 def some(seconds):
@@ -69,29 +51,23 @@ def test_every_part_at_peak_by_hand(toy):
     assert set(some(cost.limits_s)) == {"HBM bandwidth", "up"}
     assert cost.limits_s["up"] == pytest.approx(cost.terms_s["dispatch"] + cost.terms_s["combine"])
     assert cost.total_s == pytest.approx(sum(cost.limits_s.values()))
-
-
-def test_floor_is_what_each_resource_is_busy(toy):
-    cost = cost_of(toy, toy.deployment(toy.cluster(4)))
     flop = 3 * 3 * (2 * 12_288 + 100 * 256)  # projections and scores of three layers
     flop += 2 * 3 * (20_000 + 2 * 1_512 + 64_000)  # dense, shared, router, head
     flop += 2 * 2 * 3_000 * 6  # 6 pairs a GPU in two layers
     assert cost.floor_s["compute"] == pytest.approx(flop / 1e14)
-    assert cost.floor_s["HBM bandwidth"] == pytest.approx(cost.limits_s["HBM bandwidth"])
-    assert cost.floor_s["up"] == pytest.approx(cost.limits_s["up"])
+    for resource in ("HBM bandwidth", "up"):
+        assert cost.floor_s[resource] == pytest.approx(cost.limits_s[resource])
+    assert "head" not in cost_of(toy, toy.deployment(toy.cluster(4)), last=False).terms_s
 
 
 @pytest.mark.parametrize(
     ("name", "terms"),
     [
-        ("hbm__weights", {"attention", "dense", "head"}),
-        ("hbm__experts", {"experts"}),
-        ("hbm__cache", {"attention"}),
-        ("attention__decode__bf16", set()),
-        ("gemm__bf16", set()),
-        ("experts__bf16", set()),
-        ("links__all_reduce", set()),
-        ("links__hop", set()),
+        ("hbm__weights", "attention dense head"),
+        ("hbm__experts", "experts"),
+        ("hbm__cache", "attention"),
+        ("gemm__bf16", ""),
+        ("links__hop", ""),
     ],
 )
 def test_a_fraction_stretches_its_own_terms(toy, name, terms):
@@ -99,34 +75,11 @@ def test_a_fraction_stretches_its_own_terms(toy, name, terms):
     peak = cost_of(toy, toy.deployment(toy.cluster(4)))
     less = cost_of(toy, toy.deployment(toy.cluster(4), efficiency=toy.coefficients(**{name: 0.5})))
     changed = {term for term, seconds in peak.terms_s.items() if less.terms_s[term] != pytest.approx(seconds)}
-    assert changed == terms
+    assert changed == set(terms.split())
     assert less.floor_s == peak.floor_s
     read = {"hbm__weights": 3 * 24_576, "hbm__cache": 3 * 38_400}
     if name in read:
         assert less.terms_s["attention"] - peak.terms_s["attention"] == pytest.approx(read[name] / 1e12)
-
-
-@pytest.mark.parametrize(
-    ("name", "term"),
-    [("attention__decode__bf16", "attention"), ("gemm__bf16", "dense"), ("experts__bf16", "experts")],
-)
-def test_fractions_of_flop_stretch_compute_bound_terms(toy, name, term):
-    slow = toy.cluster(toy.domain(4, chip=toy.gpu(bf16=1e9, fp8=0)))
-    lossy = toy.coefficients(**{name: 0.5})
-    peak, less = (cost_of(toy, toy.deployment(slow, efficiency=e)) for e in (toy.coefficients(), lossy))
-    more = less.terms_s[term] - peak.terms_s[term]
-    scores = 3 * 3 * 100 * 256 / 1e9  # of three layers; their projections are no scores
-    assert more == pytest.approx(scores if term == "attention" else peak.terms_s[term])
-
-
-def test_kernels_that_lose_pay_what_was_measured_of_the_all_to_all(toy):
-    where = toy.deployment(toy.cluster(4), efficiency=toy.coefficients(ideal=False))
-    cost, peak = cost_of(toy, where), cost_of(toy, toy.deployment(toy.cluster(4)))
-    kernel = where.kernel(StageSpec((0, 1, 2, 3), range(3)))
-    # 128 bytes a vector are little beside the fixed part of two MoE layers
-    for term, leg in (("dispatch", kernel.dispatch), ("combine", kernel.combine)):
-        assert cost.terms_s[term] >= 2 * leg.alpha_up_s.value > 10 * peak.terms_s[term]
-    assert cost.floor_s == peak.floor_s
 
 
 def test_both_fabrics_at_once_the_slower_binds(toy):
@@ -141,25 +94,6 @@ def test_both_fabrics_at_once_the_slower_binds(toy):
     assert slow_up.limits_s["up"] == pytest.approx(2 * 7.5 * 128 / 1e11)
 
 
-def test_experts_without_shared_weights_leave_one_reduction(toy):
-    model = resolve_model("mixtral-8x7b")  # no shared expert: attention's output alone is reduced
-    where = Deployment(resolve_cluster("hgx-h100"), model, Workload(batch=1), toy.coefficients())
-    stage = StageSpec(tuple(range(8)), range(len(model.layers)))
-
-    def reduced(tp):
-        shape = shape_of(where, stage, tokens=1.0, tp=tp)
-        return stage_cost(where, stage, shape=shape, use=None, last=False).terms_s["all_reduce"]
-
-    vectors = len(model.layers) * model.hidden * 2.0
-    assert reduced(2) == pytest.approx(2 * 1 / 2 * 2 * vectors / 450e9)
-    # one attention group over all GPUs: the sums of its experts are reduced as well
-    assert reduced(8) == pytest.approx(2 * 2 * 7 / 8 * 8 * vectors / 450e9)
-
-
-def test_only_the_last_stage_has_the_head(toy):
-    assert "head" not in cost_of(toy, toy.deployment(toy.cluster(4)), last=False).terms_s
-
-
 def test_scenarios_are_averaged_and_the_slowest_gpu_waits_for_nobody(toy):
     # 2 GPUs of 4 experts; compute-bound, so seconds follow the share of the busier GPU: 1/2, then 6/8
     slow = toy.cluster(toy.domain(2, chip=toy.gpu(bf16=1e6, fp8=0)))
@@ -169,8 +103,7 @@ def test_scenarios_are_averaged_and_the_slowest_gpu_waits_for_nobody(toy):
     tokens = np.array([[[1.0] * 8], [[3.0] + [1.0] * 3 + [0.5] * 4]])
     for rows, share in (([0], 0.5), ([1], 0.75), ([0, 1], 0.625)):
         use = expert_use(assignment, ExpertLoads(tokens[rows], ("s",) * len(rows), synthetic=False), 2)
-        shape = shape_of(where, stage, tokens=50)
-        cost = stage_cost(where, stage, shape=shape, use=use, last=False)
+        cost = batch_cost(where, stage, 50.0, 1, use, last=False)
         assert cost.terms_s["experts"] == pytest.approx(100 * 2 * share * 2 * 3_000 / 1e6)
 
 
@@ -184,44 +117,110 @@ def test_hops_stay_on_the_fabric_they_can(toy):
     assert hop_seconds(where, a, c, moved=1e6)[1:] == pytest.approx((2e-4, 1e-4))
 
 
-def test_a_hop_between_neighbours_shares_no_uplink(toy):
-    """Two hosts a leaf, two leaves a pod: 2 links and the rate of the NIC to the neighbour, else less."""
-    spec = toy.cluster(2, 2, 2, 2, 2, latency=1e-5).spec
-    assert spec.scale_out is not None
-    stages = [StageSpec((2 * host, 2 * host + 1), range(1)) for host in range(5)]
-
-    def seconds(kind: str = "rail", **sizes: object) -> list[float]:
-        out = fabric_like(spec.scale_out, kind, **sizes)
-        where = toy.deployment(build_cluster(replace(spec, scale_out=out)))
-        return [hop_seconds(where, stages[0], other, moved=1e6)[1] for other in stages[1:]]
-
-    leaf_spine = seconds(kind="leaf-spine", nodes_per_pod=2, oversubscription=2.0)
-    assert leaf_spine == pytest.approx([1.2e-4, 2.4e-4, 2.4e-4, 2.4e-4])
-    rail = seconds(nodes_per_pod=4, oversubscription=2.0)
-    assert rail == pytest.approx([1.2e-4, 1.2e-4, 1.2e-4, 2.4e-4])
-    tree = {"nodes_per_pod": 4, "leaves_per_pod": 2, "oversubscription": 2.0, "core_oversubscription": 2.0}
-    assert seconds(kind="fat-tree", cores=1, spines=2, **tree) == pytest.approx(
-        [1.2e-4, 2.4e-4, 2.4e-4, 4.4e-4]
-    )
-
-
 @pytest.mark.parametrize(
     ("part", "terms"),
-    [
-        ("attention", {"attention"}),
-        ("shared", {"dense"}),
-        ("dense", {"dense"}),
-        ("router", {"dense"}),
-        ("experts", {"experts", "dispatch"}),
-        ("head", {"head"}),
-        ("embedding", set()),
-        ("norm", set()),
-    ],
+    [("attention", "attention"), ("shared", "dense"), ("router", "dense"), ("experts", "dispatch experts")],
 )
 def test_each_class_of_weights_weighs_in_its_own_term(toy, part, terms):
     model = toy.model()
     eight = replace(model, precision={**model.precision, part: "fp8"})
     before, after = (cost_of(toy, toy.deployment(toy.cluster(4), what)) for what in (model, eight))
     changed = {term for term in before.terms_s if after.terms_s[term] != before.terms_s[term]}
-    assert changed == terms
+    assert changed == set(terms.split())
     assert after.total_s <= before.total_s
+
+
+@pytest.mark.parametrize("efficiency", ["coefficients", "fitted"])
+@pytest.mark.parametrize(
+    ("sizes", "tp", "sequences", "slots", "asked"),
+    [
+        ((4,), 4, 7.5, 8, {}),
+        ((4, 4), 2, 400.0, 16, {"draft_tokens": 2}),
+        ((2, 2), 1, 7.5, 8, {"phase": "prefill"}),
+    ],
+)
+def test_even_experts_cost_what_an_ideal_placement_costs(toy, efficiency, sizes, tp, sequences, slots, asked):
+    gpus, prefill = sum(sizes), "phase" in asked
+    ideal = getattr(toy, efficiency)()
+    where = toy.deployment(
+        toy.cluster(*sizes), toy.model(dense=1, moe=2, precision="fp8"), efficiency=ideal, **asked
+    )
+    stage = StageSpec(tuple(range(gpus)), range(3))
+    use = toy.uses(where, toy.layout([(stage.gpus, stage.layers)]), slots=slots)[0][0]
+    placed = batch_cost(where, stage, sequences, tp, use, last=True)
+    shape = StepShape(
+        tp=tp, attention_dp=gpus / tp, ep=gpus, slots=slots, context=100.0, domain_gpus=min(sizes)
+    )
+    decoding = {"sequences": sequences, "queries": 1.0 + asked.get("draft_tokens", 0)}
+    prompts = {"prompt_tokens": 100 * sequences, "prompt_length": 100.0}
+    even = even_step(where.model, replace(shape, **(prompts if prefill else decoding)), where.machine(stage))
+    assert float(even.total_s) == pytest.approx(float(placed.total_s))
+    assert float(even.lower_s) == pytest.approx(float(placed.lower_s))
+    for name, seconds in even.parts_s.items():
+        assert float(placed.parts_s.get(name, 0.0)) == pytest.approx(float(seconds), rel=1e-9, abs=1e-30)
+
+
+def test_the_last_token_of_each_prompt_passes_the_head(toy):
+    machine = toy.machine(toy.cluster(toy.domain(1, chip=toy.gpu(bf16=1e6, fp8=0))), phase="prefill")
+    shape = StepShape(prompt_tokens=200.0, prompt_length=100.0)
+    step = even_step(toy.model(dense=1, moe=0), shape, machine)
+    assert float(step.terms_s["head"]) == pytest.approx(2 * 2 * 64_000 / 1e6)
+
+
+def test_drafts_add_flop_and_a_layer_each_and_no_reads_of_the_cache(toy):
+    machine, model = toy.machine(toy.cluster(1)), toy.model(dense=2, moe=0)
+    plain = StepShape(sequences=3.0, context=100.0)
+    one, three = (even_step(model, replace(plain, queries=q), machine) for q in (1.0, 3.0))
+    one_part = resolve_model("nemotron-3-super-120b-a12b")
+    assert (one_part.draft.attention.kind, one_part.draft.ffn) == ("gqa", one_part.moe)
+    # two layers and head verify 3 tokens for each sequence; 2 drafts pass one layer more and the head, a token each
+    layer, head = 2 * 12_288 + 2 * 20_000 + 100 * 256, 2 * 64_000
+    flop = 3 * 3 * (2 * layer + head) + 2 * 3 * (layer + head)
+    assert float(three.floor_s["compute"]) == pytest.approx(flop / 1e14)
+    # the cache of both layers is read once as before, and once for each draft of its own layer
+    cache, weights, head_bytes = 3 * 100 * 128, 2 * (12_288 + 20_000), 2 * 64_000
+    read = 2 * (cache + weights) + head_bytes + 2 * (cache + weights + head_bytes)
+    assert float(three.floor_s["HBM bandwidth"]) == pytest.approx(read / 1e12)
+    assert float(one.floor_s["HBM bandwidth"]) == pytest.approx((2 * (cache + weights) + head_bytes) / 1e12)
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [  # latent, with an index of their own, with compressed entries, with experts
+        ("deepseek-v3", (61, 0, 0, 58)),
+        ("deepseek-v4-pro", (61, 30, 61, 61)),
+        ("minimax-m3", (0, 57, 0, 57)),
+        ("llama-3.1-70b", (0, 0, 0, 0)),
+    ],
+)
+def test_layers_that_pay_a_delay_of_their_kind(name, layers):
+    model = resolve_model(name)
+    machine = Deployment(resolve_cluster("hgx-h200"), model, Workload()).machine(
+        StageSpec(tuple(range(8)), range(len(model.layers)))
+    )
+    shape = StepShape(attention_dp=8.0, ep=8.0, sequences=1.0, context=1000.0, domain_gpus=8.0)
+    parts = even_parts(model, shape, machine)
+    assert parts.counts["delay.layer"] == len(model.layers)
+    kinds = ("latent_layer", "index_layer", "compress_layer", "moe_layer")
+    assert tuple(parts.counts[f"delay.{kind}"] for kind in kinds) == layers
+    drafted = even_parts(model, replace(shape, queries=3.0), machine)
+    assert drafted.counts["delay.layer"] == len(model.layers) + 2
+    assert drafted.counts["delay.step"] == parts.counts["delay.step"] == 1
+    assert drafted.counts["delay.moe_layer"] == layers[3] + 2 * bool(layers[3])
+    assert drafted.counts["delay.index_layer"] == layers[1] + 2 * bool(layers[1])
+
+
+@settings(deadline=None, max_examples=30)
+@given(compute=st.floats(0, 10), send=st.floats(0, 10), share=st.floats(0, 1))
+def test_overlap_hides_a_share_of_the_shorter(compute, send, share):
+    whole, half = StepCost(floor_s={"compute": 1.0}), StepCost()
+    half.add("attention", "compute", compute)
+    half.add("dispatch", "up", send / 2)
+    half.add("all_reduce", "out", send / 2)
+    priced = overlapped(whole, half, share)
+    total = 2 * (compute + send) - share * min(2 * compute, 2 * send)
+    assert float(priced.total_s) == pytest.approx(total, abs=1e-12)
+    assert float(priced.total_s) >= max(2 * compute, 2 * send) * (1 - 1e-9)
+    assert float(priced.terms_s["attention"]) == 2 * compute, "what is hidden is taken off the sending"
+    assert float(priced.limits_s["up"]) == pytest.approx(float(priced.limits_s["out"]))
+    assert priced.floor_s == whole.floor_s

@@ -32,7 +32,7 @@ def free(tokens: Tokens, size: list[int], limit: float = np.inf) -> Partition:
     )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.integers(1, 5))
 def test_every_change_is_what_a_recount_says(seed: int, parts: int, k: int) -> None:
     rng = np.random.default_rng(seed)
@@ -109,13 +109,11 @@ def test_a_missing_choice_counts_nowhere_and_a_repeated_one_once() -> None:
     ("choices", "experts", "says"),
     [
         ([[0, 5]], 4, "expert 5 is not one of the 4"),
-        ([[0, -2]], 4, "expert -2"),
-        ([0, 1], 4, "[2]"),
         ([[0.5, 1]], 4, "float64"),
         ([[-1]], 4, "no token chose"),
         ([[0]], 0, "expected 1 to 4096"),
     ],
 )
 def test_choices_are_checked(choices: list[object], experts: int, says: str) -> None:
-    with pytest.raises(InputError, match=says.replace("[", r"\[").replace("]", r"\]")):
+    with pytest.raises(InputError, match=says):
         Tokens.of(np.array(choices), experts)

@@ -5,7 +5,7 @@ Only ``+ - * /``, comparisons and sums in a fixed order decide: equal seeds give
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import ldexp
 
 import numpy as np
@@ -63,15 +63,25 @@ class ExcessAnnealing(Annealing):
         return excess
 
 
-def relieve(problem: Problem, slot_expert: Experts, target: Floats, *, steps: int, seed: int = 0) -> Experts:
+def relieve(
+    problem: Problem,
+    slot_expert: Experts,
+    target: Floats,
+    *,
+    steps: int,
+    seed: int = 0,
+    stop: Callable[[], bool] = lambda: False,
+) -> Experts:
     """Return ``[layers, slots]`` annealed from ``slot_expert`` towards ``target``; moves are free.
 
     ``target`` is of the largest over mean GPU load: ``[scenarios, layers]``, or ``[layers]`` under each load.
+    ``stop`` is asked after each step.
     """
     wanted = np.broadcast_to(target, (problem.scenarios, problem.layers))
     annealing = ExcessAnnealing(problem, slot_expert, wanted, np.random.default_rng(seed))
     for _ in anneal_along(annealing, (0.0, OCTAVES), steps, _TRIED):
-        pass
+        if stop():
+            break
     return annealing.slot_expert
 
 

@@ -117,7 +117,7 @@ def _best_sets(
     start = (sets == held[:, None]).all(axis=2).argmax(axis=1)
     chosen, least = _chosen_sets(ranked, sets, steps, start, bound, budget, seed)
     if chosen is not None and problem.spread is not None:
-        copies = np.stack([sets[each].sum(axis=1) for each in (start, chosen)])
+        copies = np.stack([sets[own].sum(axis=1) for own in (start, chosen)])
         fine = second_copies_first(copies)
         if fine[0] and not fine[1]:
             chosen = _chosen_sets(ranked, sets, steps, start, bound, budget, seed, second_first=True)[0]
@@ -163,8 +163,8 @@ def _chosen_sets(
     # the worst scenario is all rows under one peak
     peaks = steps.reshape(1, -1, *steps.shape[2:]) if problem.objective == "worst" else steps
     votes = np.ones(1, dtype=np.int64) if problem.objective == "worst" else _whole_votes(problem)
-    most = int(steps.max(axis=3).sum(axis=2).max())
-    peak = [model.new_int_var(0, most, "") for _ in peaks]
+    heaviest = int(steps.max(axis=3).sum(axis=2).max())
+    peak = [model.new_int_var(0, heaviest, "") for _ in peaks]
     for highest, rows in zip(peak, peaks, strict=True):
         for asked in rows:
             some = asked > 0
@@ -176,7 +176,10 @@ def _chosen_sets(
             model.add_implication(variable, third)
         for variable in takes[:, copies == 1].flat:
             model.add_implication(variable, ~third)
-    if _gpus_alike(problem):  # the heaviest expert is on the first ones
+    alike = problem.equal_speeds and bool((slots == slots[0]).all()) and problem.each_alone
+    if alike and not depends_on_placement(
+        problem.split
+    ):  # GPUs change places: the heaviest expert is on the first
         for variable in takes[0, (np.diff(sets.astype(int), axis=1) > 0).any(axis=1)]:
             model.add(variable == 0)
     objective = cp_model.LinearExpr.weighted_sum(peak, votes.tolist())
@@ -191,14 +194,6 @@ def _chosen_sets(
         return None, lowest / STEPS / whole
     chosen = np.array([[solver.boolean_value(variable) for variable in own] for own in takes])
     return chosen.argmax(axis=1), solver.best_objective_bound / STEPS / whole
-
-
-def _gpus_alike(problem: Problem) -> bool:
-    """Whether GPUs with slots may change places."""
-    used = problem.slots_per_gpu > 0
-    slots, speed = problem.slots_per_gpu[used], problem.speed[used]
-    same = bool((slots == slots[0]).all() and (speed == speed[0]).all())
-    return same and problem.each_alone and not depends_on_placement(problem.split)
 
 
 def _gpu_sets(problem: Problem, used: Ints) -> Bools:

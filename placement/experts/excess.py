@@ -47,14 +47,14 @@ class ExcessAnnealing(Annealing):
         """Add what swaps change, scenario by scenario."""
         (left, _), (right, _) = mine, other
         for over, gives, takes in zip(self.over, self.of_copies(*mine), self.of_copies(*other), strict=True):
-            one, two = over[left], over[right]
+            over_left, over_right = over[left], over[right]
             change = takes[None, :, :] - gives[:, None, :]
-            first, second = (
+            more, less = (
                 (change, change) if self.alike else (change * self.pace[left], change * self.pace[right])
             )
-            gain = self.energy(one + first)
-            gain += self.energy(two - second)
-            gain -= self.energy(one) + self.energy(two)
+            gain = self.energy(over_left + more)
+            gain += self.energy(over_right - less)
+            gain -= self.energy(over_left) + self.energy(over_right)
             total += gain
 
     def excess(self) -> Singles:

@@ -45,7 +45,7 @@ _RELIEF_COST = (
     0.15,
     3.3e-6,
 )  # units for a step towards a target, with the swaps that follow, and for each number
-_RELIEF_STEPS = 200, 3200  # towards a target at first; doubled where layers have tried all targets
+_RELIEF_STEPS = 200, 800  # towards a target at first; doubled where layers have tried all targets
 _NEAREST = (
     0.985  # of the gap: targets lie halfway to the bound at first, and nearer, up to here, where out of reach
 )
@@ -112,13 +112,13 @@ def solve(
     place = search.one_load if ordered.scenarios == 1 else search.several_loads
     rivals = Baselines(judge.average, eplb_groups=eplb_groups, nodes=nodes)
     first = Budget() if sets else budget.part(_BEFORE_PATTERNS) if finishing else budget
-    found = place_spread(ordered.even, place, first, search.log)
+    placement = place_spread(ordered.even, place, first, search.log)
     fitted = None
     with budget:
-        fitted = fit_to_split(found, problem, search.log)
+        fitted = fit_to_split(placement, problem, search.log)
     result = partial(checked_result, problem, baselines=rivals, search=search.why)
     if fitted is None:  # interrupted
-        return result(found, log=tuple(search.log), interrupted=True)
+        return result(placement, log=tuple(search.log), interrupted=True)
     near = NEAR if exact else _BEHIND
     least = 1.0 + near if search.bound is None else np.maximum(1.0 + near, search.bound * (1 + EQUAL))
     if not (search.done and problem.split == "even"):
@@ -252,8 +252,8 @@ class _Search:
             if judge.slots > judge.experts:
                 level = searched.peaks(slot_expert)
                 target = 1 + _CLOSER * (level - 1)
-                found = relieve(searched, slot_expert, target, steps=_STEPS)
-                keep_better(searched, slot_expert, np.arange(judge.layers), descend(searched, found))
+                relieved = relieve(searched, slot_expert, target, steps=_STEPS)
+                keep_better(searched, slot_expert, np.arange(judge.layers), descend(searched, relieved))
         cells = step_cells(searched)
         steps = min(_STEPS_A_SLOT * searched.slots, _ANNEALED * searched.layers // cells) if cells else 0
         anneal(searched, slot_expert, rounds=evenly(round(self.effort * steps) // STEPS))
@@ -277,21 +277,21 @@ def search(
     Pair exchanges go on to a local optimum. Where counts alone decide, those of layers with a gap to their ``bound``
     ``[layers]`` are searched. With a time limit annealing has the rest of it.
     """
-    found = slot_expert.copy()
-    tell = partial(budget.tell, lambda: search_state(problem.evaluate(found), bound))
+    improved = slot_expert.copy()
+    tell = partial(budget.tell, lambda: search_state(problem.evaluate(improved), bound))
     with budget, budget.keeping():
-        layers = np.flatnonzero(~proven(problem.evaluate(found), bound))
-        keep_better(problem, found, layers, swap_down(problem.rows(layers), found[layers]))
-        wide = np.flatnonzero(problem.evaluate(found) > bound * (1 + WIDE / 10))
+        layers = np.flatnonzero(~proven(problem.evaluate(improved), bound))
+        keep_better(problem, improved, layers, swap_down(problem.rows(layers), improved[layers]))
+        wide = np.flatnonzero(problem.evaluate(improved) > bound * (1 + WIDE / 10))
         if folds(problem) and wide.size:
             _search_counts(
-                problem, found, wide, budget.part(_COUNT_SHARE if budget.seconds else 1.0), seed, tell
+                problem, improved, wide, budget.part(_COUNT_SHARE if budget.seconds else 1.0), seed, tell
             )
         if budget.seconds:
-            _relieve_on(problem, found, bound, budget, seed, tell)
-    better = int((problem.evaluate(found) < problem.evaluate(slot_expert)).sum())
+            _relieve_on(problem, improved, bound, budget, seed, tell)
+    better = int((problem.evaluate(improved) < problem.evaluate(slot_expert)).sum())
     words = "swaps, other copy counts and annealing" if budget.seconds else "swaps and other copy counts"
-    return found, (f"{words}: {better} layers improved", *[CUT] * budget.cut)
+    return improved, (f"{words}: {better} layers improved", *[CUT] * budget.cut)
 
 
 def _search_counts(
@@ -313,20 +313,20 @@ def _relieve_on(
     tell: Callable[[], None],
 ) -> None:
     """Anneal towards loads between ``bound`` ``[layers]`` and the answer within ``budget``, in place."""
-    aim, most = np.full(problem.layers, 0.5), _RELIEF_STEPS[0]
+    aim, round_steps = np.full(problem.layers, 0.5), _RELIEF_STEPS[0]
     while budget.goes_on():
         tell()
         value = problem.evaluate(slot_expert)
         far = value > bound * (1 + _CLOSE)
         rows = np.flatnonzero(far & (aim < _NEAREST))
         if rows.size == 0:
-            if not far.any() or most == _RELIEF_STEPS[1]:
+            if not far.any() or round_steps == _RELIEF_STEPS[1]:
                 return
-            aim[:], most = 0.5, 2 * most
+            aim[:], round_steps = 0.5, 2 * round_steps
             continue
         part = problem.rows(rows)
         cost = _RELIEF_COST[0] + _RELIEF_COST[1] * step_cells(part)
-        steps = min(most, math.ceil(budget.left() / cost))
+        steps = min(round_steps, math.ceil(budget.left() / cost))
         target = bound[rows] + aim[rows] * (value[rows] - bound[rows])
         trial = relieve(
             part, slot_expert[rows], target, steps=steps, seed=seed, stop=lambda: not budget.goes_on()

@@ -21,9 +21,8 @@ from cost.terms.alltoall import group_limit
 from cost.terms.experts import expert_speed, placed_expert_work
 from placement.arrays import Floats, Ints
 from placement.experts.baselines import Baselines
-from placement.experts.bounds import lower_bound, proven_bound
-from placement.experts.columns import fits_columns
-from placement.experts.cpsat import is_small
+from placement.experts.bounds import lower_bound
+from placement.experts.exact import can_finish
 from placement.experts.problem import Problem, make_problem
 from placement.options import Objective
 from placement.plan import ROUNDING, BaselineScore, Plan, Proof
@@ -625,11 +624,8 @@ def placement_proof(
                 continue
             problem = stage_problem(deployment, stage, part.slots_per_gpu, loads, objective, split)
             reached = problem.evaluate(part)
-            if priced:
-                exact = is_small(problem) or fits_columns(problem)
-                least = reached if exact else proven_bound(problem, reached)
-            else:
-                least = lower_bound(problem)
+            exact = priced and can_finish(problem)
+            least = reached if exact else lower_bound(problem, reached if priced else None)
             least = np.where(problem.apart(part.slot_expert), least, np.minimum(1.0, reached))
             value.append(np.tile(reached, times))
             bound.append(np.tile(least, times))

@@ -91,7 +91,7 @@ def test_ortools_is_imported_by_solver_modules_alone_and_pygraphviz_by_drawing()
     assert importers("ortools") == {
         "placement/cp_solver.py",
         "placement/experts/columns.py",
-        "placement/experts/cpsat.py",
+        "placement/experts/exact.py",
         "placement/fleet/model.py",
         "placement/migrate/fewest.py",
         "placement/migrate/least.py",

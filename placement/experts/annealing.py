@@ -122,10 +122,10 @@ class Annealing(ABC):
         weight = self._shares(count, self.load).reshape(self.problem.scenarios, -1).take(key, axis=1)
         over = weight.sum(axis=1) * self.pace - self.goal
         self.look(price)
-        energy = np.stack([self.energy(one, s, self.layer) for s, one in enumerate(over)]).sum(axis=0)
+        energy = np.stack([self.energy(load, s, self.layer) for s, load in enumerate(over)]).sum(axis=0)
         moves = (self.flat.take(key * self.gpus + self.gpu) & _MOVE).sum(axis=0)
-        each = price * energy.astype(np.float64) + moves
-        total: Floats = each.reshape(self.layers, self.gpus).sum(axis=1)
+        costs = price * energy.astype(np.float64) + moves
+        total: Floats = costs.reshape(self.layers, self.gpus).sum(axis=1)
         if self.grouped:
             total += _SHARED * np.maximum(self._near(table) - self._most(count)[:, None], 0).sum(axis=(1, 2))
         return total
@@ -197,7 +197,7 @@ class Annealing(ABC):
         scale = np.float32(1 / price)
         gain = ((self.flat[self._at(row, wanted)] & _MOVE) - self.new[column, row]) * scale
         gain -= scale * self._heat(heat, layer.size)
-        holds, gets = (self.code[layer, each] >= _HERE for each in (expert, wanted))
+        holds, gets = (self.code[layer, held] >= _HERE for held in (expert, wanted))
         many, few = self.count[layer, expert], self.count[layer, wanted]
         at = np.arange(layer.size), row % self.gpus
         lines = layer[:, None]
@@ -393,8 +393,8 @@ class Annealing(ABC):
         cost = (np.array([0, 1, _BARRED, _BARRED], dtype=np.float32) * np.float32(1 / price)).take(code)
         base = share.reshape(len(share), -1)[:, self.layer[row] * self.size + rest[:, row]].sum(axis=1)
         shape = (self.layers, 1, gpus.size)
-        for scenario, (one, free, goal) in enumerate(zip(share, base, self.goal, strict=True)):
-            load = one[layers, copies][:, :, None] + free.reshape(shape)
+        for scenario, (copy_load, free, goal) in enumerate(zip(share, base, self.goal, strict=True)):
+            load = copy_load[layers, copies][:, :, None] + free.reshape(shape)
             if not self.alike:
                 load *= self.pace[row].reshape(shape)
             load -= goal[row].reshape(shape)

@@ -45,7 +45,7 @@ def place_spread(problem: Problem, place: Place, budget: Budget, log: list[str])
         if problem.each_alone or problem.domains_used == 1:
             return apart
         load = problem.evaluate(apart)
-        rows = np.flatnonzero(load > lower_bound(problem.without_spread()) * (1 + LEAST_GAIN))
+        rows = np.flatnonzero(load > lower_bound(problem) * (1 + LEAST_GAIN))
     else:
         apart = np.zeros((problem.layers, problem.slots), dtype=np.int32)
         load, rows = np.full(problem.layers, np.inf), np.arange(problem.layers)

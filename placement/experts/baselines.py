@@ -119,8 +119,8 @@ def balanced_packing(weight: Floats, packs: int) -> Ints:
     to the lowest item and the lowest pack. With one item a pack nothing is to be balanced: item i is pack i.
     """
     rows, items = weight.shape
-    each = items // packs
-    if each == 1:
+    room = items // packs
+    if room == 1:
         return np.tile(np.arange(items), (rows, 1))
     order = np.argsort(-weight, axis=1, kind="stable")
     heavy = np.take_along_axis(weight, order, axis=1)
@@ -129,18 +129,18 @@ def balanced_packing(weight: Floats, packs: int) -> Ints:
     placed = np.empty(rows * items, dtype=np.int64)
     first = np.arange(rows) * packs
     start = 0
-    if packs <= items and heavy[:, packs - 1].min() > 0:  # one item each, while packs are empty
+    if packs <= items and heavy[:, packs - 1].min() > 0:  # one item room, while packs are empty
         start = packs
         load[:] = heavy[:, :packs]
         fill[:] = 1
-        placed.reshape(rows, packs, each)[:, :, 0] = order[:, :packs]
+        placed.reshape(rows, packs, room)[:, :, 0] = order[:, :packs]
     flat = load.ravel()
     for i in range(start, items):
         pack = first + load.argmin(axis=1)
         held = fill[pack]
-        placed[pack * each + held] = order[:, i]
+        placed[pack * room + held] = order[:, i]
         fill[pack] = held + 1
-        flat[pack] = np.where(held + 1 == each, np.inf, flat[pack] + heavy[:, i])
+        flat[pack] = np.where(held + 1 == room, np.inf, flat[pack] + heavy[:, i])
     return placed.reshape(rows, items)
 
 

@@ -1,7 +1,18 @@
 """Lower bounds on the largest GPU load, valid for every legal assignment.
 
-Copy counts are free, an expert's load splits evenly over its copies, and copies sit on distinct GPUs.
-All values are multiples of the mean GPU load, so that 1 is perfect balance; a GPU's load counts over its speed.
+Copy counts are free, and copies sit on distinct GPUs. Failure domains are left out: with copies spread evenly an
+expert may have more of them than there are domains. All values are multiples of the mean GPU load, so that 1 is
+perfect balance; a GPU's load counts over its speed.
+
+==========================  =====================================  ==============================================
+bound                       holds for                              is reached where
+==========================  =====================================  ==============================================
+:func:`mean_load`           any split                              loads are mild and slots many
+:func:`copy_under`          any split                              GPUs have one slot, or one expert is very hot
+:func:`neighbours`          any split                              copies are few: others sit beside the hottest
+:func:`priced`              an even split of one load              two to four slots a GPU, skewed loads
+CP-SAT                      a few experts and GPUs                 it ends (:mod:`placement.experts.exact`)
+==========================  =====================================  ==============================================
 """
 
 from __future__ import annotations
@@ -13,42 +24,32 @@ from placement.experts.counts import replicate
 from placement.experts.problem import WIDE, Problem
 
 
-def lower_bound(problem: Problem) -> Floats:
+def lower_bound(problem: Problem, reached: Floats | None = None) -> Floats:
     """Return a lower bound for all placements, ``[layers]``, under the loads, objective and split of ``problem``.
 
     Over scenarios: the mean, or the worst, of their own bounds. With an even split the mean over scenarios is also at
     least the largest load under their mean, and the worst at least the mean; and one set of counts serves all
-    scenarios: the worst is at least the largest copy under each expert's highest load. Mean load, largest copy and
-    the single copies beside an expert hold for any split: of c copies one has at least a c-th of the load. Failure
-    domains are left out then, since an expert may have more copies than domains. Quota slots count as slots that each
-    scenario fills in its own way.
+    scenarios: the worst is at least the largest copy under each expert's highest load. Of c copies one has at least a
+    c-th of the load under any split. Quota slots count as slots that each scenario fills in its own way.
+
+    ``reached`` ``[layers]`` is an answer: prices raise the bound where that is far above it.
     """
-    if problem.split == "quota":
-        problem = problem.with_quota
+    problem = (problem.with_quota if problem.split == "quota" else problem).without_spread()
+    parts = [of_one_load(part, replicate(part)) for part in problem.each()]
+    bound = problem.over_scenarios(np.stack(parts))
     if problem.split != "even":
-        problem = problem.without_spread()
-    bound = problem.over_scenarios(np.stack([_of_one_load(part) for part in problem.each()]))
-    if problem.split != "even" or problem.scenarios == 1:
         return bound
-    bound = np.maximum(bound, _of_one_load(problem.average))
-    if problem.objective == "worst":
-        above_mean = problem.highest.mean.mean(axis=1)
-        bound = np.maximum(bound, largest_copy(problem.highest) * above_mean)
-    return bound
-
-
-def proven_bound(problem: Problem, reached: Floats) -> Floats:
-    """Return a lower bound for all placements, ``[layers]``.
-
-    Prices raise it where ``reached`` ``[layers]``, an answer, is far above. It holds for more copies of an
-    expert than failure domains too.
-    """
-    free = problem.without_spread()
-    bound = lower_bound(free)
-    if free.scenarios == 1 and free.split == "even":
+    if problem.scenarios > 1:
+        average = problem.average
+        bound = np.maximum(bound, of_one_load(average, replicate(average)))
+        if problem.objective == "worst":
+            highest = problem.highest
+            copy = copy_under(highest, replicate(highest)) * highest.mean.mean(axis=1)
+            bound = np.maximum(bound, copy)
+    elif reached is not None:
         wide = np.flatnonzero(reached > bound * (1 + WIDE))
         if wide.size:
-            bound[wide] = priced(free.rows(wide), bound[wide], reached[wide])
+            bound[wide] = priced(problem.rows(wide), bound[wide], reached[wide])
     return bound
 
 
@@ -57,26 +58,18 @@ def of_one_load(problem: Problem, copies: Ints) -> Floats:
     return np.maximum(mean_load(problem), np.maximum(copy_under(problem, copies), neighbours(problem)))
 
 
-def _of_one_load(problem: Problem) -> Floats:
-    return of_one_load(problem, replicate(problem))
-
-
 def mean_load(problem: Problem) -> Floats:
     """Spread each layer over the GPUs that have a slot: no largest load is below the mean."""
     used = problem.slots_per_gpu > 0
     return np.full(problem.layers, problem.gpus / float(problem.speed[used].sum()))
 
 
-def largest_copy(problem: Problem) -> Floats:
-    """Return the smallest possible largest copy (:func:`placement.experts.counts.replicate` is optimal for it).
-
-    With one slot on each of equally fast GPUs, a GPU's load is that of its copy, so that the bound is reached.
-    """
-    return copy_under(problem, replicate(problem))
-
-
 def copy_under(problem: Problem, copies: Ints) -> Floats:
-    """Return the largest copy under counts ``[layers, experts]`` on the fastest GPU, ``[layers]``."""
+    """Return the largest copy under counts ``[layers, experts]`` on the fastest GPU, ``[layers]``.
+
+    Greedy counts (:func:`placement.experts.counts.replicate`) have the smallest of all. With one slot on each of
+    equally fast GPUs, a GPU's load is that of its copy, so that the bound is reached.
+    """
     return relative(problem, (problem.mean / copies).max(axis=1) / fastest(problem)[0])
 
 
@@ -117,8 +110,8 @@ def relative(problem: Problem, load: Floats) -> Floats:
 
 
 _PRICES, _RENTS = (
-    each.reshape(-1)
-    for each in np.meshgrid(
+    grid.reshape(-1)
+    for grid in np.meshgrid(
         np.linspace(0.0, 1.0, 13)[1:],  # p, in units of T / k
         np.array([0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0]),  # q, from p to T - (k - 1) p
         indexing="ij",
@@ -155,7 +148,9 @@ def priced(problem: Problem, low: Floats, high: Floats) -> Floats:
     p all experts would take all the copies they can have, above ``T - (k - 1) p`` one each: q lies between.
     """
     bound = low.copy()
-    loads = _scaled(problem)
+    # by falling size, in multiples of the mean GPU load, over the speed of the fastest GPU
+    whole = problem.mean.sum(axis=1, keepdims=True)
+    loads = np.sort(problem.mean * (problem.gpus / whole) / fastest(problem)[0], axis=1)[:, ::-1]
     first = low * (1 + _LEAST)
     part = np.flatnonzero(first < high)
     first = first[part]
@@ -164,29 +159,18 @@ def priced(problem: Problem, low: Floats, high: Floats) -> Floats:
         proof = _excess(problem, loads[part], first, prices, rents)
         out = proof.max(axis=1, initial=-np.inf) > 0
         part = part[out]
-        first, proof, prices, rents = (each[out] for each in (first, proof, prices, rents))
+        first, proof, prices, rents = (array[out] for array in (first, proof, prices, rents))
         if part.size == 0:
             break
         best = np.argsort(-proof, axis=1, kind="stable")[:, :_KEPT]
-        few = tuple(np.take_along_axis(each, best, axis=1) for each in (prices, rents))
-        first = bound[part] = _bisect(problem, loads[part], few, first, high[part])
+        few = tuple(np.take_along_axis(array, best, axis=1) for array in (prices, rents))
+        above = high[part]
+        for _ in range(_HALVINGS):
+            middle = (first + above) / 2
+            out = _excess(problem, loads[part], middle, *few).max(axis=1) > 0
+            first, above = np.where(out, middle, first), np.where(out, above, middle)
+        bound[part] = first
     return bound
-
-
-def _scaled(problem: Problem) -> Floats:
-    """Loads by falling size, in multiples of the mean GPU load, over the speed of the fastest GPU."""
-    loads = problem.mean
-    scaled = loads * (problem.gpus / loads.sum(axis=1, keepdims=True)) / fastest(problem)[0]
-    falling: Floats = np.sort(scaled, axis=1)[:, ::-1]
-    return falling
-
-
-def _bisect(problem: Problem, loads: Floats, prices: tuple[Floats, ...], low: Floats, high: Floats) -> Floats:
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        out = _excess(problem, loads, middle, *prices).max(axis=1) > 0
-        low, high = np.where(out, middle, low), np.where(out, high, middle)
-    return low
 
 
 def _excess(problem: Problem, loads: Floats, target: Floats, prices: Floats, rents: Floats) -> Floats:
@@ -198,10 +182,8 @@ def _excess(problem: Problem, loads: Floats, target: Floats, prices: Floats, ren
     size = max(1, _PRICE_CELLS // (prices.shape[1] * problem.experts))
     if len(loads) > size:
         parts = (slice(start, start + size) for start in range(0, len(loads), size))
-        each = [
-            _excess(problem, *(array[part] for array in (loads, target, prices, rents))) for part in parts
-        ]
-        return np.concatenate(each)
+        arrays = loads, target, prices, rents
+        return np.concatenate([_excess(problem, *(array[part] for array in arrays)) for part in parts])
     used = int((problem.slots_per_gpu > 0).sum())
     slots = int(problem.slots_per_gpu.max())
     price = target[:, None] / slots * prices

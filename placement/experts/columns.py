@@ -13,10 +13,10 @@ from itertools import combinations
 
 import numpy as np
 
-from placement.arrays import Experts, Floats, Index, Ints
-from placement.budget import CUT, Budget
+from placement.arrays import Experts, Floats, Ints
+from placement.budget import Budget
 from placement.cp_solver import solve_within
-from placement.experts.problem import EQUAL, Problem, proven, search_state
+from placement.experts.problem import EQUAL, Problem
 
 _MOST_COLUMNS = 30_000  # of a model, 3 s to read
 _FEW_COLUMNS = 2_000  # with which anything better than the answer is asked for at once...
@@ -38,9 +38,9 @@ class Columns:
         Copies of each pattern, ``[columns][slots]``.
     kind:
         ``[columns]``; ``gpus`` are the GPUs of each kind.
-    load, lacking:
-        Of a pattern, in multiples of the mean GPU load: over the speed of the kind; and what is left to all other
-        GPUs, over their speed, ``[columns]``.
+    peak:
+        What some GPU has at least where a pattern is taken, over its speed, in multiples of the mean GPU load,
+        ``[columns]``: the pattern's own load, or what is left to all other GPUs.
     """
 
     expert: Ints
@@ -48,16 +48,13 @@ class Columns:
     members: list[Ints]
     kind: Ints
     gpus: list[Ints]
-    load: Floats
-    lacking: Floats
+    peak: Floats
 
     def within(self, target: float) -> Columns:
-        """Return those with which no GPU is above ``target``: loads have a fixed sum, which the others must bear."""
-        fine = np.flatnonzero(np.maximum(self.load, self.lacking) <= target)
+        """Return those with which no GPU is above ``target``."""
+        fine = np.flatnonzero(self.peak <= target)
         members = [self.members[i] for i in fine.tolist()]
-        return replace(
-            self, members=members, kind=self.kind[fine], load=self.load[fine], lacking=self.lacking[fine]
-        )
+        return replace(self, members=members, kind=self.kind[fine], peak=self.peak[fine])
 
 
 def fits_columns(problem: Problem) -> bool:
@@ -65,7 +62,7 @@ def fits_columns(problem: Problem) -> bool:
     if problem.scenarios > 1 or problem.split != "even" or not problem.each_alone:
         return False
     copies, slots = problem.experts * problem.most_copies, np.unique(problem.slots_per_gpu)
-    return sum(math.comb(copies, each) for each in slots.tolist()) <= _MOST_SETS
+    return sum(math.comb(copies, held) for held in slots.tolist()) <= _MOST_SETS
 
 
 def columns_within(problem: Problem, target: float) -> Columns:
@@ -79,22 +76,22 @@ def columns_within(problem: Problem, target: float) -> Columns:
     small = share <= target * problem.speed.max()
     expert, copies, share = expert[small], copies[small] + 1, share[small]
     members: list[Ints] = []
-    kind, loads, lacking = [], [], []
+    kind, peaks = [], []
     for number, (slots, speed) in enumerate(kinds.tolist()):
-        sets = np.array([*combinations(range(expert.size), int(slots))], dtype=np.int64)
+        sets = np.array([*combinations(range(expert.size), int(slots))], dtype=np.int64).reshape(
+            -1, int(slots)
+        )
         sets = sets[(np.diff(expert[sets], axis=1) > 0).all(axis=1)]  # experts rise along a set
         total = share[sets].sum(axis=1)
         others = float(problem.speed[used].sum()) - speed
-        rest = (problem.gpus - total) / others if others else np.zeros(len(sets))
-        fine = np.maximum(total / speed, rest) <= target
+        # loads have a fixed sum: the others must bear what a GPU does not
+        peak = np.maximum(total / speed, (problem.gpus - total) / others if others else 0.0)
+        fine = peak <= target
         members.extend(sets[fine])
         kind.append(np.full(int(fine.sum()), number))
-        loads.append(total[fine] / speed)
-        lacking.append(rest[fine])
+        peaks.append(peak[fine])
     gpus = [np.flatnonzero((pairs == own).all(axis=1)) for own in kinds]
-    return Columns(
-        expert, copies, members, np.concatenate(kind), gpus, np.concatenate(loads), np.concatenate(lacking)
-    )
+    return Columns(expert, copies, members, np.concatenate(kind), gpus, np.concatenate(peaks))
 
 
 def choose_columns(
@@ -134,51 +131,34 @@ def choose_columns(
     return row, False
 
 
-def close(
-    problem: Problem, slot_expert: Experts, bound: Floats, budget: Budget, *, seed: int
-) -> tuple[Experts, Floats, str]:
-    """Return placements ``[layers, slots]``, a bound ``[layers]``, and what ran in words.
+def lowered(
+    problem: Problem, row: Experts, bound: float, budget: Budget, *, seed: int
+) -> tuple[Experts, float]:
+    """Return the one layer of ``problem`` no worse than ``row`` ``[slots]``, and a bound of it.
 
-    Targets rise from the bound: what is out of reach is a bound, and is quickly proven where a GPU has few patterns.
+    Targets rise from ``bound``: what is out of reach is a bound, and is quickly proven where a GPU has few patterns.
     """
-    found, bound = slot_expert.copy(), bound.copy()
-    value = problem.evaluate(found)
-    layers: Index = np.flatnonzero(~proven(value, bound))
-    better = optimal = 0
+    value = float(problem.evaluate(row[None])[0])
     many, first = (_FEW_COLUMNS, _STEP) if problem.slots_per_gpu.max() > 2 else (_PAIRS, 0.5)
-
-    with budget, budget.keeping():
-        for done, layer in enumerate(layers.tolist()):
-            part, own = problem.rows(np.array([layer])), budget.part(1 / (layers.size - done))
-            start = value[layer]
-            step, tried = first, np.inf  # the least value below which nothing was found in time
-            columns = columns_within(part, float(start))
-            while own.goes_on() and value[layer] > bound[layer] * (1 + EQUAL):
-                below = columns.within(
-                    value[layer] * (1 - EQUAL)
-                )  # what is equal but for rounding is not sought
-                target, most_s = value[layer], own.left() / 1000
-                if len(below.members) <= many and value[layer] < tried:
-                    most_s *= _WHOLE if tried == np.inf else 1.0
-                else:
-                    target = bound[layer] + step * (value[layer] - bound[layer])
-                    below = columns.within(target)
-                if len(below.members) > _MOST_COLUMNS:
-                    break
-                budget.tell(lambda: search_state(value, bound))
-                row, none = choose_columns(part, below, own, seed=seed, most_s=most_s)
-                if row is not None:
-                    found[layer], value[layer], step = row, part.evaluate(row[None])[0], first
-                elif none:
-                    bound[layer], step = target, min(0.5, 2 * step)
-                elif target == value[layer]:
-                    tried = target
-                else:
-                    break
-            better += int(value[layer] < start)
-            optimal += int(value[layer] <= bound[layer] * (1 + EQUAL))
-    words = (
-        f"CP-SAT over patterns of a GPU in {layers.size} layers: {better} improved, {optimal} proven optimal"
-    )
-    words += f"; {CUT}" * budget.cut
-    return found, bound, words if layers.size else ""
+    step, tried = first, np.inf  # the least value below which nothing was there in time
+    columns = columns_within(problem, value)
+    while budget.goes_on() and value > bound * (1 + EQUAL):
+        # what is equal but for rounding is not sought
+        target, below, most_s = value, columns.within(value * (1 - EQUAL)), budget.left() / 1000
+        if len(below.members) <= many and value < tried:
+            most_s *= _WHOLE if tried == np.inf else 1.0
+        else:
+            target = bound + step * (value - bound)
+            below = columns.within(target)
+        if len(below.members) > _MOST_COLUMNS:
+            break
+        better, none = choose_columns(problem, below, budget, seed=seed, most_s=most_s)
+        if better is not None:
+            row, value, step = better, float(problem.evaluate(better[None])[0]), first
+        elif none:
+            bound, step = target, min(0.5, 2 * step)
+        elif target == value:
+            tried = target
+        else:
+            break
+    return row, bound

@@ -60,7 +60,7 @@ def check_scenarios(
 def how_left_out(placed: Placed) -> str:
     """Return in words how left-out loads are estimated."""
     layers = [group.held.size for group in placed.groups]
-    some = sum(min(MOST_LAYERS, each) for each in layers)
+    some = sum(min(MOST_LAYERS, count) for count in layers)
     if some == sum(layers):
         return "loads left out: re-planned without each by the fast path"
     return f"loads left out: {some} of {sum(layers)} layers planned again without each by {LESS:.0%} of the steps"
@@ -73,16 +73,18 @@ def _left_out(placed: Placed, loads: ExpertLoads, options: PlanOptions, scenario
         problem = group_problem(group, loads, options).even.without(scenario)
         count = min(MOST_LAYERS, problem.layers)
         some = np.arange(count) * problem.layers // count
-        found = solve(problem.rows(some), nodes=group.domains, effort=LESS if count < problem.layers else 1.0)
+        replanned = solve(
+            problem.rows(some), nodes=group.domains, effort=LESS if count < problem.layers else 1.0
+        )
         own = np.concatenate([_held(placed, stage) for stage in group.stages])
-        own[some] = found.assignment.slot_expert
+        own[some] = replanned.assignment.slot_expert
         for stage, part in group.by_stage(problem.assignment(own)):
             without[stage] = part
         changed.append(at + some)
         at += problem.layers
     alone = replace(loads, tokens=loads.tokens[scenario : scenario + 1], names=(loads.names[scenario],))
     inside, outside = (
-        _balancedness(placed, each, alone, options.split)[0] for each in (placed.experts, without)
+        _balancedness(placed, experts, alone, options.split)[0] for experts in (placed.experts, without)
     )
     rows = np.concatenate(changed)
     return float(inside.mean() + (outside[rows] - inside[rows]).mean())
@@ -101,11 +103,11 @@ def _balancedness(
 ) -> Floats:
     """Balancedness of every layer with experts, ``[scenarios, layers]``, under the split that will run."""
     deployment, stages = placed.candidate.deployment, placed.candidate.layout.replicas[0]
-    found = []
+    balancedness = []
     for group in placed.groups:
         for stage in group.stages:
             entry = experts[stage]
             if entry is not None:
                 use = stage_use(deployment, stages[stage], entry, loads.untraced, split)
-                found.append(use_balancedness(use, group.speed))
-    return np.concatenate(found, axis=1)
+                balancedness.append(use_balancedness(use, group.speed))
+    return np.concatenate(balancedness, axis=1)

@@ -50,19 +50,14 @@ def fit_to_split(own: Experts, problem: Problem, log: list[str] | None = None) -
     bound = lower_bound(problem)
     if problem.split == "lp":
         log.append(f"copies for an LP split: the most connected within {SLACK:.1%} of the best")
-        return _connected(problem, own, bound)
+        slot_expert = own.copy()  # kept where copies are too many to lie apart
+        rows = np.flatnonzero(problem.apart(own)) if problem.can_be_apart else np.zeros(0, dtype=np.intp)
+        if rows.size:
+            slot_expert[rows] = place_for_lp(problem.rows(rows), [own[rows]], bound=bound[rows])
+        return slot_expert
     slot_expert = swap_under_source(problem, own, enough=bound * (1 + SLACK))
     better = int((problem.evaluate(slot_expert) < problem.evaluate(own)).sum())
     log.append(f"swaps with shares by source rank: {better} layers improved")
-    return slot_expert
-
-
-def _connected(problem: Problem, own: Experts, bound: Floats) -> Experts:
-    """Return ``[layers, slots]`` with copies that bear drift; ``own`` where its copies are too many to lie apart."""
-    slot_expert = own.copy()
-    rows = np.flatnonzero(problem.apart(own)) if problem.can_be_apart else np.zeros(0, dtype=np.intp)
-    if rows.size:
-        slot_expert[rows] = place_for_lp(problem.rows(rows), [own[rows]], bound=bound[rows])
     return slot_expert
 
 
@@ -88,28 +83,23 @@ def place_for_lp(problem: Problem, others: Iterable[Experts] = (), *, bound: Flo
         open_layers = np.flatnonzero(level.min(axis=0) > least * (1 + SLACK))
         if open_layers.size == 0:
             break
-        found = np.full(problem.layers, np.inf)
-        found[open_layers] = judge.rows(open_layers).evaluate(slot_expert[open_layers])
-        level, tried = np.vstack((level, found)), [*tried, slot_expert]
+        reached = np.full(problem.layers, np.inf)
+        reached[open_layers] = judge.rows(open_layers).evaluate(slot_expert[open_layers])
+        level, tried = np.vstack((level, reached)), [*tried, slot_expert]
     chosen = np.argmax(level <= level.min(axis=0) * (1 + SLACK), axis=0)
     return np.stack([tried[which][layer] for layer, which in enumerate(chosen.tolist())])
 
 
 def _tried(problem: Problem, others: Iterable[Experts]) -> Iterator[Experts]:
-    """Yield placements, those that bear drift best first."""
+    """Yield placements, those whose counts and packing bear drift first, see the module's description."""
+    mean = problem.mean.mean(axis=1, keepdims=True)
     for towards_mean in TOWARDS_MEAN:
-        yield connected_copies(problem, towards_mean)
+        drawn = (1 - towards_mean) * problem.mean + towards_mean * mean
+        copies = replicate(replace(problem, loads=drawn))
+        held = replace(problem, loads=problem.mean / copies ** (STAYS - 1))
+        yield swap_down(held, pack(held, copies))
     yield from others
     yield swap_down(problem, pack(problem, replicate(problem)))
-
-
-def connected_copies(problem: Problem, towards_mean: float) -> Experts:
-    """Return one placement ``[layers, slots]`` whose counts bear drift, see the module's description."""
-    mean = problem.mean.mean(axis=1, keepdims=True)
-    drawn = (1 - towards_mean) * problem.mean + towards_mean * mean
-    copies = replicate(replace(problem, loads=drawn))
-    held = replace(problem, loads=problem.mean / copies ** (STAYS - 1))
-    return swap_down(held, pack(held, copies))
 
 
 def swap_under_source(problem: Problem, slot_expert: Experts, *, enough: Floats) -> Experts:
@@ -138,7 +128,7 @@ def swap_round(problem: Problem, slot_expert: Experts, value: Floats, active: In
     part = problem.rows(active)
     assignment = part.assignment(slot_expert[active])
     load = assignment.slot_load(part.mean, slot_shares(assignment, part.split, nodes=part.nodes))
-    tries = [promising_swaps(part, *each) for each in zip(slot_expert[active], load, strict=True)]
+    tries = [promising_swaps(part, *layer) for layer in zip(slot_expert[active], load, strict=True)]
     owner = np.repeat(np.arange(active.size), [len(rows) for rows in tries])
     if owner.size == 0:
         return active[:0]

@@ -5,7 +5,7 @@ Only ``+ - * /``, comparisons and sums in a fixed order decide: equal seeds give
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import ldexp
 
 import numpy as np
@@ -47,14 +47,14 @@ class ExcessAnnealing(Annealing):
         """Add what swaps change, scenario by scenario."""
         (left, _), (right, _) = mine, other
         for over, gives, takes in zip(self.over, self.of_copies(*mine), self.of_copies(*other), strict=True):
-            one, two = over[left], over[right]
+            over_left, over_right = over[left], over[right]
             change = takes[None, :, :] - gives[:, None, :]
-            first, second = (
+            more, less = (
                 (change, change) if self.alike else (change * self.pace[left], change * self.pace[right])
             )
-            gain = self.energy(one + first)
-            gain += self.energy(two - second)
-            gain -= self.energy(one) + self.energy(two)
+            gain = self.energy(over_left + more)
+            gain += self.energy(over_right - less)
+            gain -= self.energy(over_left) + self.energy(over_right)
             total += gain
 
     def excess(self) -> Singles:
@@ -63,15 +63,25 @@ class ExcessAnnealing(Annealing):
         return excess
 
 
-def relieve(problem: Problem, slot_expert: Experts, target: Floats, *, steps: int, seed: int = 0) -> Experts:
+def relieve(
+    problem: Problem,
+    slot_expert: Experts,
+    target: Floats,
+    *,
+    steps: int,
+    seed: int = 0,
+    stop: Callable[[], bool] = lambda: False,
+) -> Experts:
     """Return ``[layers, slots]`` annealed from ``slot_expert`` towards ``target``; moves are free.
 
     ``target`` is of the largest over mean GPU load: ``[scenarios, layers]``, or ``[layers]`` under each load.
+    ``stop`` is asked after each step.
     """
     wanted = np.broadcast_to(target, (problem.scenarios, problem.layers))
     annealing = ExcessAnnealing(problem, slot_expert, wanted, np.random.default_rng(seed))
     for _ in anneal_along(annealing, (0.0, OCTAVES), steps, _TRIED):
-        pass
+        if stop():
+            break
     return annealing.slot_expert
 
 

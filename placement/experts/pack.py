@@ -49,7 +49,7 @@ class _Packing:
         self.size = np.ascontiguousarray(np.take_along_axis(share, order, axis=1).T)
         self.again = np.zeros((problem.slots + 1, layers), dtype=bool)  # whether its expert came just before
         self.again[1:-1] = self.order[1:] == self.order[:-1]
-        self.crowded = [bool(one) for one in np.any(self.again, axis=1)]
+        self.crowded = np.any(self.again, axis=1).tolist()
         self.slot_expert = np.full((layers, problem.slots), EMPTY, dtype=np.int32)
         self.slot = (self.rows[:, None] * problem.slots + problem.first_slot[:-1]).reshape(-1)  # the next
         self.free = np.tile(problem.slots_per_gpu, layers)

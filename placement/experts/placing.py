@@ -90,13 +90,13 @@ def stage_groups(
             spread = stage_domains(deployment, members, options.spread)
         nodes = numbered(split_places(deployment, stage, options.split))
         domains = len(deployment.domain_set(stage))
-        one = StageGroup(
+        group = StageGroup(
             (index,), (rows,), slots, speed, spread, nodes, domains, deployment.workload.quota_slots
         )
         # an even split does not ask where the nodes are
-        arrays = (slots, speed, spread, one.nodes if options.split != "even" else None)
+        arrays = (slots, speed, spread, nodes if options.split != "even" else None)
         key = tuple(None if array is None else array.tobytes() for array in arrays)
-        alike.setdefault(key, []).append(one)
+        alike.setdefault(key, []).append(group)
     return [
         replace(
             groups[0],
@@ -121,32 +121,6 @@ def group_problem(group: StageGroup, loads: ExpertLoads, options: PlanOptions) -
     )
 
 
-def place_group(
-    deployment: Deployment,
-    group: StageGroup,
-    loads: ExpertLoads,
-    options: PlanOptions,
-    budget: Budget | None = None,
-    *,
-    thorough: bool,
-) -> ExpertResult:
-    """Place the experts of a group.
-
-    ``thorough``: search under all loads at once and for the split that will run, small layers exactly, as a plan
-    needs it; else for their mean and an even split, which tells layouts apart.
-    """
-    problem = group_problem(group, loads, options)
-    moe = deployment.model.moe
-    return solve(
-        problem if thorough else problem.average.even,
-        budget,
-        seed=options.seed,
-        eplb_groups=None if moe is None else moe.groups,
-        nodes=group.domains,
-        exact=thorough,
-    )
-
-
 def place_stages(
     deployment: Deployment,
     layout: Layout,
@@ -160,16 +134,27 @@ def place_stages(
 ) -> tuple[list[Assignment | None], list[StageGroup], list[ExpertResult]]:
     """Place the experts of a layout: the assignment of each stage, the groups and their results.
 
-    ``known`` holds fast placements: layouts that differ elsewhere share them.
+    ``thorough``: search under all loads at once and for the split that will run, small layers exactly, as a plan
+    needs it; else for their mean and an even split, which tells layouts apart. ``known`` holds fast placements:
+    layouts that differ elsewhere share them.
     """
     experts: list[Assignment | None] = [None] * layout.stages
     groups = stage_groups(deployment, layout, slots_of_stages, options)
+    moe = deployment.model.moe
     results = []
     for group in groups:
         result = None if known is None else known.get(group.key)
         if result is None:
             share = None if budget is None else budget.part(1 / len(groups))
-            result = place_group(deployment, group, loads, options, share, thorough=thorough)
+            problem = group_problem(group, loads, options)
+            result = solve(
+                problem if thorough else problem.average.even,
+                share,
+                seed=options.seed,
+                eplb_groups=None if moe is None else moe.groups,
+                nodes=group.domains,
+                exact=thorough,
+            )
         if known is not None:
             known[group.key] = result
         results.append(result)

@@ -141,8 +141,8 @@ class Problem:
         """Failure domain of each GPU, int64 ``[gpus]``, numbered from 0."""
         if self.spread is None:
             return np.arange(self.gpus, dtype=np.int64)
-        found: Ints = np.unique(self.spread, return_inverse=True)[1].astype(np.int64)
-        return found
+        numbered: Ints = np.unique(self.spread, return_inverse=True)[1].astype(np.int64)
+        return numbered
 
     @cached_property
     def slots(self) -> int:
@@ -507,8 +507,8 @@ def spread_slots(experts: int, gpus: int, redundant: int | None = None) -> Ints:
     if experts < 1 or gpus < 1:
         raise InputError(f"{experts} experts on {gpus} GPUs: both must be at least 1.")
     slots = experts + (fewest_redundant(experts, gpus) if redundant is None else redundant)
-    each, more = divmod(slots, gpus)
-    per_gpu = np.full(gpus, each, dtype=np.int64)
+    least, more = divmod(slots, gpus)
+    per_gpu = np.full(gpus, least, dtype=np.int64)
     per_gpu[:more] += 1
     _check_slots(per_gpu, experts)
     return per_gpu

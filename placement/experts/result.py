@@ -12,7 +12,7 @@ import numpy as np
 from cost.experts.assignment import Assignment
 from placement.arrays import Experts, Floats
 from placement.experts.baselines import Baseline
-from placement.experts.bounds import proven_bound
+from placement.experts.bounds import lower_bound
 from placement.experts.problem import Problem, proven
 from placement.verify import verify_experts
 
@@ -55,9 +55,8 @@ class ExpertResult:
     @cached_property
     def bound(self) -> Floats:
         """Lower bound for all placements, ``[layers]``, proven on first use."""
-        if self.exact is not None:
-            return np.minimum(self.exact, self.max_load)  # a bound above the answer is rounding
-        return np.minimum(proven_bound(self.problem, self.max_load), self.max_load)
+        bound = lower_bound(self.problem, self.max_load) if self.exact is None else self.exact
+        return np.minimum(bound, self.max_load)  # a bound above the answer is rounding
 
     def under(self, problem: Problem) -> ExpertResult:
         """Return the same placement judged by another problem."""

@@ -79,7 +79,7 @@ def heard(loads: Floats, *, further: bool) -> tuple[Floats, Floats]:
     """
     group, part = group_scenarios(loads)
     vote = votes(group)
-    found = _means(loads, part)
+    searched = _means(loads, part)
     weight = np.bincount(part, weights=vote)
     groups = int(group.max()) + 1
     if further and groups > 1:
@@ -89,13 +89,13 @@ def heard(loads: Floats, *, further: bool) -> tuple[Floats, Floats]:
         away = centre - centre[apart.argmin(axis=1)]
         push = np.minimum(FURTHER, _FURTHEST / apart.min(axis=1))
         pushed = np.maximum(centre + push[:, None, None] * away, _LEAST * centre)
-        found = np.concatenate([found, pushed / pushed.mean(axis=2, keepdims=True)])
+        searched = np.concatenate([searched, pushed / pushed.mean(axis=2, keepdims=True)])
         weight = np.concatenate([weight, np.full(groups, FURTHER_VOTE / groups)])
-    return found, weight / weight.sum()
+    return searched, weight / weight.sum()
 
 
 def _means(loads: Floats, group: Ints) -> Floats:
-    return np.stack([loads[group == each].mean(axis=0) for each in range(int(group.max()) + 1)])
+    return np.stack([loads[group == number].mean(axis=0) for number in range(int(group.max()) + 1)])
 
 
 def _numbered(group: NDArray[np.integer]) -> Ints:

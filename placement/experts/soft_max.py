@@ -105,9 +105,9 @@ def descend(problem: Problem, slot_expert: Experts) -> Experts:
 
 def step_cells(problem: Problem) -> int:
     """Numbers that a step writes, roughly: what its time grows with; 0 where there is no pair of GPUs."""
-    each = min(int(problem.slots_per_gpu.max()), _SoftMax.columns)
-    swaps = (problem.gpus // 2) * each * each
-    return problem.scenarios * problem.layers * 4 * (swaps + problem.gpus * (each + 2)) if swaps else 0
+    columns = min(int(problem.slots_per_gpu.max()), _SoftMax.columns)
+    swaps = (problem.gpus // 2) * columns * columns
+    return problem.scenarios * problem.layers * 4 * (swaps + problem.gpus * (columns + 2)) if swaps else 0
 
 
 class _SoftMax(Annealing):
@@ -166,7 +166,7 @@ class _SoftMax(Annealing):
 
     def add_swaps(self, total: Singles, mine: tuple[Index, Index], other: tuple[Index, Index]) -> None:
         (left, gives), (right, takes) = mine, other
-        one, two = self.now.take(left, axis=1), self.now.take(right, axis=1)
+        now_left, now_right = self.now.take(left, axis=1), self.now.take(right, axis=1)
         layer, paces = self.layer[left], (self.pace[left], self.pace[right])
         if self.alike:
             powers, first = self.powers.reshape(len(self.powers), -1), layer * self.size
@@ -177,9 +177,9 @@ class _SoftMax(Annealing):
                 [_powers((theta * pace)[:, None] * self.of_copies(*side)) for pace in paces]
                 for side in (mine, other)
             )
-        total -= (one + two).sum(axis=0)
-        stays, leaves = one[:, None] / goes[0], two[:, None] / comes[-1]
-        for scenario in range(len(one)):
+        total -= (now_left + now_right).sum(axis=0)
+        stays, leaves = now_left[:, None] / goes[0], now_right[:, None] / comes[-1]
+        for scenario in range(len(now_left)):
             total += stays[scenario][:, None] * comes[0][scenario]
             total += goes[-1][scenario][:, None] * leaves[scenario]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -12,11 +13,10 @@ from placement.arrays import Experts, Floats, Index, falling
 from placement.budget import CUT, Budget, evenly
 from placement.experts.anti_affinity import place_spread
 from placement.experts.baselines import Baselines
-from placement.experts.bounds import lower_bound, proven_bound
-from placement.experts.columns import close, fits_columns
+from placement.experts.bounds import lower_bound
 from placement.experts.counts import folds, replicate, searched_counts
-from placement.experts.cpsat import finish_small, improve, is_small
 from placement.experts.dispatch_refinement import SLACK, fit_to_split
+from placement.experts.exact import can_finish, few_sets, finish
 from placement.experts.excess import relieve
 from placement.experts.fast_path import NEAR, fast_placement
 from placement.experts.local_search import swap_down
@@ -41,6 +41,15 @@ _BEFORE_PATTERNS = 0.2  # of the time limit: a good answer leaves fewer patterns
 _COUNT_SHARE = 0.85  # of the time limit: where the fold is exact, counts are all there is to find
 _COUNT_COST = 0.4, 2e-5  # units for a step of count search, and for each copy in its layers
 _ANNEAL_COST = 0.15, 3.5e-7  # units for a step of annealing, and for each number that it writes
+_RELIEF_COST = (
+    0.15,
+    3.3e-6,
+)  # units for a step towards a target, with the swaps that follow, and for each number
+_RELIEF_STEPS = 200, 800  # towards a target at first; doubled where layers have tried all targets
+_NEAREST = (
+    0.985  # of the gap: targets lie halfway to the bound at first, and nearer, up to here, where out of reach
+)
+_CLOSE = 1e-4  # a layer is done when its largest load is within this part of its bound
 _FEW_SLOTS = 3  # of a GPU: swaps to the end come before annealing
 _CLOSER = 0.8  # of the way from the mean load: aimed for, where copies are exchanged...
 _STEPS = 40  # ... in so many steps
@@ -97,19 +106,19 @@ def solve(
     if ordered.scenarios > 1 and ordered.equal_loads:
         ordered = replace(ordered, loads=ordered.loads[0])
     judge = ordered.by_votes
-    small = exact and is_small(judge)
-    few = exact and not small and budget.seconds != 0 and fits_columns(problem)
+    sets = exact and few_sets(judge)
+    finishing = sets or (exact and budget.seconds != 0 and can_finish(judge))
     search = _Search(seed, effort)
     place = search.one_load if ordered.scenarios == 1 else search.several_loads
     rivals = Baselines(judge.average, eplb_groups=eplb_groups, nodes=nodes)
-    first = Budget() if small else budget.part(_BEFORE_PATTERNS) if few else budget
-    found = place_spread(ordered.even, place, first, search.log)
+    first = Budget() if sets else budget.part(_BEFORE_PATTERNS) if finishing else budget
+    placement = place_spread(ordered.even, place, first, search.log)
     fitted = None
     with budget:
-        fitted = fit_to_split(found, problem, search.log)
+        fitted = fit_to_split(placement, problem, search.log)
     result = partial(checked_result, problem, baselines=rivals, search=search.why)
     if fitted is None:  # interrupted
-        return result(found, log=tuple(search.log), interrupted=True)
+        return result(placement, log=tuple(search.log), interrupted=True)
     near = NEAR if exact else _BEHIND
     least = 1.0 + near if search.bound is None else np.maximum(1.0 + near, search.bound * (1 + EQUAL))
     if not (search.done and problem.split == "even"):
@@ -117,19 +126,16 @@ def solve(
         value = ordered.evaluate(fitted) if value is None else value
         _not_behind(ordered, fitted, value, least, rivals, search.log, nodes, EQUAL if exact else _BEHIND)
     bound = None
-    if small:
-        bound = lower_bound(judge.without_spread())
-        fitted, bound, words = finish_small(judge, fitted, bound, budget, seed=seed if budget.seconds else 0)
+    if finishing:
+        value = judge.evaluate(fitted)
+        bound = lower_bound(judge, value)
+        worth_s, why = worth_searching(value, bound)
+        if not sets:
+            result = partial(result, search=why if budget.seconds is None else "")
+        fitted, bound, words = finish(judge, fitted, bound, budget, worth_s=worth_s, seed=seed)
         search.log += [words] if words else []
         if judge is not ordered:
             bound = None  # by votes nothing is proven of the plain mean
-    elif few:
-        value = problem.evaluate(fitted)
-        bound = proven_bound(problem, value)
-        worth_s, why = worth_searching(value, bound)
-        result = partial(result, search=why if budget.seconds is None else "")
-        fitted, bound, words = close(problem, fitted, bound, budget.search(worth_s), seed=seed)
-        search.log += [words] if words else []
     return result(fitted, log=tuple(search.log), interrupted=budget.interrupted, exact=bound)
 
 
@@ -246,8 +252,8 @@ class _Search:
             if judge.slots > judge.experts:
                 level = searched.peaks(slot_expert)
                 target = 1 + _CLOSER * (level - 1)
-                found = relieve(searched, slot_expert, target, steps=_STEPS)
-                keep_better(searched, slot_expert, np.arange(judge.layers), descend(searched, found))
+                relieved = relieve(searched, slot_expert, target, steps=_STEPS)
+                keep_better(searched, slot_expert, np.arange(judge.layers), descend(searched, relieved))
         cells = step_cells(searched)
         steps = min(_STEPS_A_SLOT * searched.slots, _ANNEALED * searched.layers // cells) if cells else 0
         anneal(searched, slot_expert, rounds=evenly(round(self.effort * steps) // STEPS))
@@ -269,26 +275,23 @@ def search(
     """Improve ``slot_expert`` ``[layers, slots]`` within ``budget``; no layer gets worse. Also what ran, in words.
 
     Pair exchanges go on to a local optimum. Where counts alone decide, those of layers with a gap to their ``bound``
-    ``[layers]`` are searched. With a time limit CP-SAT has the rest of it.
+    ``[layers]`` are searched. With a time limit annealing has the rest of it.
     """
-    found = slot_expert.copy()
-    tell = partial(budget.tell, lambda: search_state(problem.evaluate(found), bound))
+    improved = slot_expert.copy()
+    tell = partial(budget.tell, lambda: search_state(problem.evaluate(improved), bound))
     with budget, budget.keeping():
-        layers = np.flatnonzero(~proven(problem.evaluate(found), bound))
-        keep_better(problem, found, layers, swap_down(problem.rows(layers), found[layers]))
-        wide = np.flatnonzero(problem.evaluate(found) > bound * (1 + WIDE / 10))
+        layers = np.flatnonzero(~proven(problem.evaluate(improved), bound))
+        keep_better(problem, improved, layers, swap_down(problem.rows(layers), improved[layers]))
+        wide = np.flatnonzero(problem.evaluate(improved) > bound * (1 + WIDE / 10))
         if folds(problem) and wide.size:
             _search_counts(
-                problem, found, wide, budget.part(_COUNT_SHARE if budget.seconds else 1.0), seed, tell
+                problem, improved, wide, budget.part(_COUNT_SHARE if budget.seconds else 1.0), seed, tell
             )
-    better = int((problem.evaluate(found) < problem.evaluate(slot_expert)).sum())
-    log = [f"swaps and other copy counts: {better} layers improved"]
-    if budget.seconds:
-        found, ran = improve(problem, found, bound, budget, seed=seed)
-        log.append(ran)
-    if budget.cut:
-        log.append(CUT)
-    return found, tuple(log)
+        if budget.seconds:
+            _relieve_on(problem, improved, bound, budget, seed, tell)
+    better = int((problem.evaluate(improved) < problem.evaluate(slot_expert)).sum())
+    words = "swaps, other copy counts and annealing" if budget.seconds else "swaps and other copy counts"
+    return improved, (f"{words}: {better} layers improved", *[CUT] * budget.cut)
 
 
 def _search_counts(
@@ -299,6 +302,41 @@ def _search_counts(
     rounds = budget.rounds(_COUNT_COST[0] + _COUNT_COST[1] * wide.size * problem.slots, tell)
     counts = searched_counts(part, part.assignment(slot_expert[wide]).copies, rounds=rounds, seed=seed)
     keep_better(problem, slot_expert, wide, swap_down(part, pack(part, counts)))
+
+
+def _relieve_on(
+    problem: Problem,
+    slot_expert: Experts,
+    bound: Floats,
+    budget: Budget,
+    seed: int,
+    tell: Callable[[], None],
+) -> None:
+    """Anneal towards loads between ``bound`` ``[layers]`` and the answer within ``budget``, in place."""
+    aim, round_steps = np.full(problem.layers, 0.5), _RELIEF_STEPS[0]
+    while budget.goes_on():
+        tell()
+        value = problem.evaluate(slot_expert)
+        far = value > bound * (1 + _CLOSE)
+        rows = np.flatnonzero(far & (aim < _NEAREST))
+        if rows.size == 0:
+            if not far.any() or round_steps == _RELIEF_STEPS[1]:
+                return
+            aim[:], round_steps = 0.5, 2 * round_steps
+            continue
+        part = problem.rows(rows)
+        cost = _RELIEF_COST[0] + _RELIEF_COST[1] * step_cells(part)
+        steps = min(round_steps, math.ceil(budget.left() / cost))
+        target = bound[rows] + aim[rows] * (value[rows] - bound[rows])
+        trial = relieve(
+            part, slot_expert[rows], target, steps=steps, seed=seed, stop=lambda: not budget.goes_on()
+        )
+        trial = swap_down(part, trial)
+        better = part.apart(trial) & (part.evaluate(trial) < value[rows])
+        slot_expert[rows[better]] = trial[better]
+        aim[rows] = np.where(better, 0.5, (1 + aim[rows]) / 2)
+        budget.spend(cost * steps)
+        seed += 1
 
 
 def _anneal_on(problem: Problem, slot_expert: Experts, bound: Floats, budget: Budget, seed: int) -> str:

@@ -19,7 +19,7 @@ from placement.arrays import Bools, Experts, Ints
 from placement.budget import Budget
 from placement.experts.pack import distinct_copies
 from placement.experts.placing import StageGroup, group_problem
-from placement.experts.result import ExpertResult, checked_result
+from placement.experts.result import checked_result
 from placement.layouts.choose import Placed, largest_batch_held
 from placement.options import PlanOptions
 from placement.plans.findings import TrafficReport, TrafficRow
@@ -44,19 +44,16 @@ _SURE = 4.0  # standard errors that make a gain no accident
 _DIGITS = 3  # of domains a token
 
 
+Stages = tuple[Assignment | None, ...]
+"""A placement: the experts of each stage."""
+
+
 @dataclass(frozen=True, eq=False)
-class Candidate:
-    """A placement of all stages, ``experts[stage]``, and what it is called."""
+class _Candidate:
+    """A placement of all stages and its name, with what scores it, and its balancedness by layer."""
 
     name: str
-    experts: tuple[Assignment | None, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class _Judged:
-    """A candidate with what scores it, and its balancedness by layer."""
-
-    candidate: Candidate
+    experts: Stages
     scorer: LayoutScorer
     balancedness: dict[int, float]
 
@@ -67,14 +64,14 @@ class _Judged:
             raise AssertionError("no co-activation is known, a defect in rackplan")
         return traffic
 
-    def slower(self, other: _Judged, batch: float) -> bool:
+    def slower(self, other: _Candidate, batch: float) -> bool:
         """Whether its step is longer: what only looked faster is no comparison."""
         return self.scorer.at(batch).step_s >= other.scorer.at(batch).step_s
 
     def row(self, placed: Placed, loads: ExpertLoads, batch: float) -> TrafficRow:
         traffic = self.traffic(placed, loads, batch)
         return TrafficRow(
-            self.candidate.name,
+            self.name,
             self.scorer.at(batch).step_s,
             mean_of(self.balancedness.values()),
             traffic.domains_per_token,
@@ -121,16 +118,16 @@ def choose_by_traffic(
     if not known:
         if not loads.routing or not placed.results:
             return placed, None, None
-        plain = _judge(placed, Candidate(BALANCE, placed.experts), loads, options)
+        plain = _judge(placed, BALANCE, placed.experts, loads, options)
         return placed, None, plain.traffic(placed, loads, placed.score.batch)
     say("placing experts by co-activation")
-    candidates = [
-        Candidate(BALANCE, placed.experts),
+    placements = [
+        (BALANCE, placed.experts),
         *_rivals(placed, loads, options),
         *_aligned(placed, loads, options),
         *_by_traces(placed, loads, options, budget, say),
     ]
-    judged = [_judge(placed, candidate, loads, options) for candidate in candidates]
+    judged = [_judge(placed, name, experts, loads, options) for name, experts in placements]
     able = _lasting(judged, placed, loads, options)
     best = _best(able, placed, loads, placed.score.batch)
     chosen = _taken(placed, best, loads, options)
@@ -139,9 +136,13 @@ def choose_by_traffic(
     report = TrafficReport(
         known=f"{known}, evaluated on the last {1 - EARLIER_SHARE:.0%} of tokens" if traces else known,
         traces=traces,
-        chosen=best.candidate.name,
+        chosen=best.name,
         slack=SLACK,
-        rows=tuple(one.row(placed, loads, batch) for one in judged if one in able or one.slower(best, batch)),
+        rows=tuple(
+            candidate.row(placed, loads, batch)
+            for candidate in judged
+            if candidate in able or candidate.slower(best, batch)
+        ),
     )
     return chosen, report, best.traffic(chosen, loads, batch)
 
@@ -167,7 +168,7 @@ def place_by_all(
         if report.chosen == TRAFFIC
         else chain(_aligned(placed, loads, options), _rivals(placed, loads, options))
     )
-    best = next((one.experts for one in again if one.name == report.chosen), placed.experts)
+    best = next((experts for name, experts in again if name == report.chosen), placed.experts)
     return _placed_as(placed, best, loads, options), report
 
 
@@ -187,8 +188,8 @@ def stage_of(placed: Placed, index: int) -> StageSpec:
 
 
 def _lasting(
-    able: Sequence[_Judged], placed: Placed, loads: ExpertLoads, options: PlanOptions
-) -> list[_Judged]:
+    able: Sequence[_Candidate], placed: Placed, loads: ExpertLoads, options: PlanOptions
+) -> list[_Candidate]:
     """Leave out what was found by a trace and the last of the held-out tokens do not confirm.
 
     They confirm it where it is faster than balance alone on them, and its tokens reach fewer domains by more than
@@ -199,19 +200,19 @@ def _lasting(
     late = replace(loads, held_out=loads.held_out.part(0.5, 1))
     batch = placed.score.batch
 
-    def step(one: _Judged) -> float:
-        return _judge(placed, one.candidate, late, options).scorer.at(batch).step_s
+    def step_s(candidate: _Candidate) -> float:
+        return _judge(placed, candidate.name, candidate.experts, late, options).scorer.at(batch).step_s
 
-    least = step(able[0])
+    least = step_s(able[0])
     return [
-        one
-        for one in able
-        if one.candidate.name != TRAFFIC
-        or (step(one) <= least * (1 - _WORTH) and _reaches_fewer(placed, one.candidate, late.judged))
+        candidate
+        for candidate in able
+        if candidate.name != TRAFFIC
+        or (step_s(candidate) <= least * (1 - _WORTH) and _reaches_fewer(placed, candidate, late.judged))
     ]
 
 
-def _reaches_fewer(placed: Placed, candidate: Candidate, judged: ExpertLoads) -> bool:
+def _reaches_fewer(placed: Placed, candidate: _Candidate, judged: ExpertLoads) -> bool:
     """Whether tokens reach fewer domains than in ``placed``, by more than is chance."""
     gain, variance = 0.0, 0.0
     for index, rows, group, ours in placed_stages(placed):
@@ -235,68 +236,56 @@ def _held(slot_expert: Experts, places: Places, experts: int) -> Bools:
     return held
 
 
-def _best(able: Sequence[_Judged], placed: Placed, loads: ExpertLoads, batch: float) -> _Judged:
+def _best(able: Sequence[_Candidate], placed: Placed, loads: ExpertLoads, batch: float) -> _Candidate:
     """Return that with the least step; of those alike the one with the fewest domains a token."""
-    least = min(one.scorer.at(batch).step_s for one in able)
-    alike = [one for one in able if one.scorer.at(batch).step_s <= least * (1 + _WORTH)]
+    least = min(candidate.scorer.at(batch).step_s for candidate in able)
+    alike = [candidate for candidate in able if candidate.scorer.at(batch).step_s <= least * (1 + _WORTH)]
     if len(alike) == 1:
         return alike[0]
-    return min(alike, key=lambda one: round(one.row(placed, loads, batch).domains_per_token, _DIGITS))
+    return min(
+        alike, key=lambda candidate: round(candidate.row(placed, loads, batch).domains_per_token, _DIGITS)
+    )
 
 
-def _judge(placed: Placed, candidate: Candidate, loads: ExpertLoads, options: PlanOptions) -> _Judged:
+def _judge(
+    placed: Placed, name: str, experts: Stages, loads: ExpertLoads, options: PlanOptions
+) -> _Candidate:
     deployment, layout = placed.candidate.deployment, placed.candidate.layout
-    scorer, balancedness = placement_scorer(deployment, layout, candidate.experts, loads, options.split)
-    return _Judged(candidate, scorer, balancedness)
+    return _Candidate(name, experts, *placement_scorer(deployment, layout, experts, loads, options.split))
 
 
-def _taken(placed: Placed, best: _Judged, loads: ExpertLoads, options: PlanOptions) -> Placed:
+def _taken(placed: Placed, best: _Candidate, loads: ExpertLoads, options: PlanOptions) -> Placed:
     """Return ``placed`` with the best placement, at the largest batch that holds its time per token."""
-    if best.candidate.experts is placed.experts:
+    if best.experts is placed.experts:
         return placed
     candidate, score, balancedness = largest_batch_held(
-        placed.candidate, best.candidate.experts, loads, options.split, fair=True
+        placed.candidate, best.experts, loads, options.split, fair=True
     )
-    found = _placed_as(placed, best.candidate.experts, loads, options)
-    return replace(found, candidate=candidate, score=score, balancedness=balancedness)
+    taken = _placed_as(placed, best.experts, loads, options)
+    return replace(taken, candidate=candidate, score=score, balancedness=balancedness)
 
 
-def _placed_as(
-    placed: Placed, experts: tuple[Assignment | None, ...], loads: ExpertLoads, options: PlanOptions
-) -> Placed:
+def _placed_as(placed: Placed, experts: Stages, loads: ExpertLoads, options: PlanOptions) -> Placed:
     """Return ``placed`` with other experts and their results, its score as it was."""
     if experts is placed.experts:
         return placed
-    results = tuple(
-        _result(group, result, experts, loads, options)
-        for group, result in zip(placed.groups, placed.results, strict=True)
-    )
-    return replace(placed, experts=experts, results=results)
+    results = []
+    for group, before in zip(placed.groups, placed.results, strict=True):
+        parts = [part for stage in group.stages if (part := experts[stage]) is not None]
+        result = checked_result(
+            group_problem(group, loads, options),
+            np.concatenate([part.slot_expert for part in parts]),
+            before.log,
+            before.baselines,
+            interrupted=before.interrupted,
+            search=before.search,
+            exact=before.exact,
+        )
+        results.append(result)
+    return replace(placed, experts=experts, results=tuple(results))
 
 
-def _result(
-    group: StageGroup,
-    before: ExpertResult,
-    experts: Sequence[Assignment | None],
-    loads: ExpertLoads,
-    options: PlanOptions,
-) -> ExpertResult:
-    """Return the placement of a group's stages as a result."""
-    parts = [part for stage in group.stages if (part := experts[stage]) is not None]
-    slot_expert = np.concatenate([part.slot_expert for part in parts])
-    problem = group_problem(group, loads, options)
-    return checked_result(
-        problem,
-        slot_expert,
-        before.log,
-        before.baselines,
-        interrupted=before.interrupted,
-        search=before.search,
-        exact=before.exact,
-    )
-
-
-def _rivals(placed: Placed, loads: ExpertLoads, options: PlanOptions) -> Iterator[Candidate]:
+def _rivals(placed: Placed, loads: ExpertLoads, options: PlanOptions) -> Iterator[tuple[str, Stages]]:
     """Yield the rivals' placements, made legal: two copies of an expert on one GPU are moved apart."""
     for name in placed.results[0].baselines:
         theirs: dict[int, Assignment] = {}
@@ -305,25 +294,25 @@ def _rivals(placed: Placed, loads: ExpertLoads, options: PlanOptions) -> Iterato
             theirs.update(() if rival is None else group.by_stage(rival))
         stages = list(placed_stages(placed))
         if all(index in theirs for index, *_ in stages):
-            found = {index: theirs[index].slot_expert for index, *_ in stages}
-            yield _candidate(name, found, placed, loads, options)
+            slot_experts = {index: theirs[index].slot_expert for index, *_ in stages}
+            yield name, _made_legal(slot_experts, placed, loads, options)
 
 
-def _aligned(placed: Placed, loads: ExpertLoads, options: PlanOptions) -> Iterator[Candidate]:
+def _aligned(placed: Placed, loads: ExpertLoads, options: PlanOptions) -> Iterator[tuple[str, Stages]]:
     """Yield whole groups of experts in domains, balanced inside each; nothing where they do not come out even."""
     moe = placed.candidate.deployment.model.moe
-    found: dict[int, Experts] = {}
+    slot_experts: dict[int, Experts] = {}
     for index, rows, group, ours in placed_stages(placed):
         places, load = _places(placed, index, group), loads.normalised[:, rows]
         parts = [whole_groups(row, moe.groups if moe else 0, places.domains) for row in load.mean(axis=0)]
-        found[index] = in_domains(parts, load, places, ours.slot_expert)
-    if any((found[index] != ours.slot_expert).any() for index, _, _, ours in placed_stages(placed)):
-        yield _candidate(ALIGNED, found, placed, loads, options)
+        slot_experts[index] = in_domains(parts, load, places, ours.slot_expert)
+    if any((slot_experts[index] != ours.slot_expert).any() for index, _, _, ours in placed_stages(placed)):
+        yield ALIGNED, _made_legal(slot_experts, placed, loads, options)
 
 
 def _by_traces(
     placed: Placed, loads: ExpertLoads, options: PlanOptions, budget: Budget, say: Say
-) -> Iterator[Candidate]:
+) -> Iterator[tuple[str, Stages]]:
     """Yield experts in domains so that tokens reach few.
 
     Layers still to do at an interruption are as balance alone has them.
@@ -337,7 +326,7 @@ def _by_traces(
     total = sum(len(part.slot_expert) for part in placed.experts if part is not None)
     done = 0
     known: dict[tuple[bytes, ...], Ints] = {}
-    found: dict[int, Experts] = {}
+    slot_experts: dict[int, Experts] = {}
     for index, rows, group, ours in placed_stages(placed):
         places = _places(placed, index, group)
         parts: list[Ints | None] = []
@@ -350,8 +339,8 @@ def _by_traces(
                     tokens = Tokens.of(_sample(loads, row), loads.tokens.shape[2])
                     load = loads.normalised[:, row]
                     key = tuple(
-                        each.tobytes()
-                        for each in (tokens.choices, load, group.slots, places.domain, places.speed)
+                        array.tobytes()
+                        for array in (tokens.choices, load, group.slots, places.domain, places.speed)
                     )
                     if key not in known:
                         known[key] = domains_by_tokens(
@@ -364,9 +353,9 @@ def _by_traces(
                         )
                     layer = known[key]
             parts.append(layer)
-        found[index] = in_domains(parts, loads.normalised[:, rows], places, ours.slot_expert)
-    if any((found[index] != ours.slot_expert).any() for index, _, _, ours in placed_stages(placed)):
-        yield _candidate(TRAFFIC, found, placed, loads, options)
+        slot_experts[index] = in_domains(parts, loads.normalised[:, rows], places, ours.slot_expert)
+    if any((slot_experts[index] != ours.slot_expert).any() for index, _, _, ours in placed_stages(placed)):
+        yield TRAFFIC, _made_legal(slot_experts, placed, loads, options)
 
 
 def _places(placed: Placed, index: int, group: StageGroup) -> Places:
@@ -376,19 +365,19 @@ def _places(placed: Placed, index: int, group: StageGroup) -> Places:
 
 def _sample(loads: ExpertLoads, row: int) -> Ints:
     """Return what tokens of one layer chose, equally many of each trace, ``[tokens, k]``."""
-    each = max(1, _TOKENS // len(loads.routing))
-    each = min(each, *(trace.kept for trace in loads.routing)) if len(loads.routing) > 1 else each
-    return np.concatenate([trace.sample(each).choices[row] for trace in loads.routing]).astype(np.int64)
+    kept = max(1, _TOKENS // len(loads.routing))
+    kept = min(kept, *(trace.kept for trace in loads.routing)) if len(loads.routing) > 1 else kept
+    return np.concatenate([trace.sample(kept).choices[row] for trace in loads.routing]).astype(np.int64)
 
 
-def _candidate(
-    name: str, found: dict[int, Experts], placed: Placed, loads: ExpertLoads, options: PlanOptions
-) -> Candidate:
-    """Return a placement ``found[stage]`` made legal; layers where that fails are as balance alone has them."""
+def _made_legal(
+    slot_experts: dict[int, Experts], placed: Placed, loads: ExpertLoads, options: PlanOptions
+) -> Stages:
+    """Return ``slot_experts[stage]`` made legal; layers where that fails are as balance alone has them."""
     experts = list(placed.experts)
     for index, rows, group, ours in placed_stages(placed):
         problem = group_problem(replace(group, rows=(tuple(rows),)), loads, options)
-        row = found[index].copy()
+        row = slot_experts[index].copy()
         bad = np.flatnonzero(problem.over_cap(row) > 0)
         if bad.size and not problem.can_be_apart:
             row[bad] = ours.slot_expert[bad]
@@ -397,4 +386,4 @@ def _candidate(
             fits &= problem.over_cap(trial) == 0
             row[bad] = np.where(fits[:, None], trial, ours.slot_expert[bad])
         experts[index] = replace(ours, slot_expert=row.astype(np.int32))
-    return Candidate(name, tuple(experts))
+    return tuple(experts)

@@ -33,18 +33,18 @@ def partition(
     """
     if task.parts < 2:
         return task.in_order()
-    each = int(_STARTS_WORK / (task.tokens.k * task.parts * _STEPS))
-    few = task.sampled(min(_START_TOKENS, each + 1))
+    start_tokens = int(_STARTS_WORK / (task.tokens.k * task.parts * _STEPS))
+    few = task.sampled(min(_START_TOKENS, start_tokens + 1))
     cells = len(few.tokens) * few.tokens.k * task.parts * _STEPS
     melting = melting_heat(few)
     number = max(1, int(share * min(_STARTS_WORK / cells, _MOST_STARTS)))
     drawn = [mean_field(few, rng, steps=_STEPS, inner=_INNER, melting=melting) for _ in range(number)]
-    found = [task.in_order(), *starts, *drawn]
-    found.sort(key=lambda part: task.reached(part) + task.excess(part))
+    begun = [task.in_order(), *starts, *drawn]
+    begun.sort(key=lambda part: task.reached(part) + task.excess(part))
     tries = int(np.clip(_SMALL / task.tokens.choices.size, 1, len(_WAYS)))  # few tokens are soon counted
     ends = [
         _annealed(task, part, rng, *way, steps=int(_EXCHANGES * share))
-        for part, way in zip(found, _WAYS[:tries], strict=False)
+        for part, way in zip(begun, _WAYS[:tries], strict=False)
     ]
     return min(ends, key=lambda part: (task.excess(part), task.reached(part)))
 

@@ -28,10 +28,11 @@ def mean_field(task: Partition, rng: np.random.Generator, *, steps: int, inner: 
 
     tokens, size, parts = task.tokens, task.size.astype(np.float64), task.parts
     table, by_expert = tokens.table, tokens.by_expert
-    each = tokens.load.sum() / tokens.experts  # tokens of an average expert
-    load = task.load.mean(axis=0) / each
-    fair = task.limit / each
-    goal = _with_room(fair, float(load.sum()))
+    average = tokens.load.sum() / tokens.experts  # tokens of an average expert
+    load = task.load.mean(axis=0) / average
+    fair = task.limit / average
+    slack = fair.sum() / float(load.sum()) - 1
+    goal = fair * (1 + _ROOM * slack) / (1 + slack) if slack > 0 else fair  # nearer to what is even
     noise = _NOISE * rng.standard_normal((tokens.experts, parts))
     chance = size * np.exp(noise)
     chance /= chance.sum(axis=1, keepdims=True)
@@ -40,7 +41,7 @@ def mean_field(task: Partition, rng: np.random.Generator, *, steps: int, inner: 
     for heat in np.geomspace(_HOT * melting, _COLD * melting, steps):
         log_missed = np.log1p(-np.minimum(chance, 1 - _SURE))
         missed = np.exp(table @ log_missed)
-        gradient = (by_expert @ missed) / (np.exp(log_missed) * each)
+        gradient = (by_expert @ missed) / (np.exp(log_missed) * average)
         for _ in range(inner):
             score = (slot_price + load[:, None] * load_price - gradient) / heat + noise
             weight = np.exp(score - score.max(axis=1, keepdims=True))
@@ -86,10 +87,3 @@ def _second(both: Floats, start: Floats) -> float:
         except ArpackError:
             pass  # the dense solver takes longer and always ends
     return float(np.linalg.eigvalsh(both)[-2])
-
-
-def _with_room(limit: Floats, total: float) -> Floats:
-    """Return limits nearer to what is even, where they leave room."""
-    slack = limit.sum() / total - 1
-    tighter: Floats = limit * (1 + _ROOM * slack) / (1 + slack) if slack > 0 else limit
-    return tighter

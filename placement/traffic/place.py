@@ -147,21 +147,21 @@ def in_domains(parts: Sequence[Ints | None], load: Floats, places: Places, other
         int32 ``[layers, slots]``: of layers without a part, and of those whose domains have too few slots, or slots
         that only two copies of an expert on a GPU would fill.
     """
-    found = otherwise.copy()
-    domains = [np.flatnonzero(places.domain == one) for one in range(places.domains)]
+    slot_expert = otherwise.copy()
+    domains = [np.flatnonzero(places.domain == domain) for domain in range(places.domains)]
     least = np.array([places.slots_per_gpu[gpus].max() for gpus in domains])
     homogeneous: dict[tuple[bytes, bytes, int], list[tuple[int, int, Ints]]] = {}
-    for layer, each in enumerate(parts):
-        if each is None:
+    for layer, domain_of in enumerate(parts):
+        if domain_of is None:
             continue
-        count = np.bincount(each, minlength=places.domains)
+        count = np.bincount(domain_of, minlength=places.domains)
         if (count < least).any() or (count > places.domain_slots).any():
             continue
-        for one in np.flatnonzero(least).tolist():
-            slots, speed = places.slots_per_gpu[domains[one]], places.speed[domains[one]]
-            key = slots.tobytes(), speed.tobytes(), int(count[one])
-            mine = np.flatnonzero(each == one)
-            homogeneous.setdefault(key, []).append((layer, one, mine))
+        for domain in np.flatnonzero(least).tolist():
+            slots, speed = places.slots_per_gpu[domains[domain]], places.speed[domains[domain]]
+            key = slots.tobytes(), speed.tobytes(), int(count[domain])
+            mine = np.flatnonzero(domain_of == domain)
+            homogeneous.setdefault(key, []).append((layer, domain, mine))
     for rows in homogeneous.values():
         layers = np.array([layer for layer, *_ in rows])
         experts = np.stack([mine for *_, mine in rows])
@@ -170,6 +170,6 @@ def in_domains(parts: Sequence[Ints | None], load: Floats, places: Places, other
         gpus = domains[rows[0][1]]
         solved = solve(make_problem(inside, places.slots_per_gpu[gpus], places.speed[gpus]))
         placed = np.take_along_axis(experts, solved.assignment.slot_expert.astype(np.int64), axis=1)
-        for (layer, one, _), row in zip(rows, placed, strict=True):
-            found[layer, places.slot_domain == one] = row
-    return found
+        for (layer, domain, _), row in zip(rows, placed, strict=True):
+            slot_expert[layer, places.slot_domain == domain] = row
+    return slot_expert

@@ -10,8 +10,9 @@ import pytest
 from cost.experts.assignment import Assignment
 from placement.budget import Budget
 from placement.experts.baselines import Baselines
-from placement.experts.bounds import largest_copy, lower_bound, mean_load, neighbours, priced
-from placement.experts.columns import close
+from placement.experts.bounds import copy_under, lower_bound, mean_load, neighbours, priced
+from placement.experts.columns import lowered
+from placement.experts.counts import replicate
 from placement.experts.local_search import deals
 from placement.experts.problem import Objective, Problem, make_problem, spread_slots
 from placement.experts.solve import solve
@@ -61,7 +62,7 @@ def test_bounds_and_answers_on_unlike_gpus_and_failure_domains(seeds: range) -> 
         free = problem.without_spread()
         quick = lower_bound(free)
         high = priced(free, quick, np.maximum(result.max_load, quick))
-        for bound in (mean_load(free), largest_copy(free), neighbours(free), high):
+        for bound in (mean_load(free), copy_under(free, replicate(free)), neighbours(free), high):
             assert bound[0] <= best * (1 + 1e-9)
     assert above <= 0.06 * checked
     assert checked > len(seeds) / 2
@@ -80,7 +81,7 @@ def test_the_joint_bound_is_not_only_the_mean_or_the_largest_copy() -> None:
     # The largest expert cannot have two copies, and something sits beside it: 10 of a mean of 6.
     assert neighbours(problem)[0] == pytest.approx(10 / 6)
     assert mean_load(problem)[0] == pytest.approx(1.0)
-    assert largest_copy(problem)[0] == pytest.approx(9 / 6)
+    assert copy_under(problem, replicate(problem))[0] == pytest.approx(9 / 6)
 
 
 def test_prices_prove_what_means_and_copies_do_not() -> None:
@@ -256,9 +257,9 @@ def test_patterns_of_a_gpu_prove_the_best(seeds: range) -> None:
             continue
         rows = ways_to_fill(problem.experts, problem.slots_per_gpu)
         start = rows[[int(np.random.default_rng(seed).integers(len(rows)))]]
-        found, bound, _ = close(problem, start, lower_bound(problem), Budget(None).search(10), seed=0)
-        assert problem.evaluate(found)[0] == pytest.approx(best, rel=1e-8), seed
-        assert bound[0] == pytest.approx(best, rel=1e-8), seed
+        row, bound = lowered(problem, start[0], lower_bound(problem)[0], Budget(None).search(10), seed=0)
+        assert problem.evaluate(row[None])[0] == pytest.approx(best, rel=1e-8), seed
+        assert bound == pytest.approx(best, rel=1e-8), seed
         checked += 1
     assert checked > len(seeds) / 2
 

@@ -41,8 +41,8 @@ def fast_placement(problem: Problem) -> tuple[Experts, Floats, Floats, tuple[str
     log = ["greedy counts, copies matched to GPUs by sorting, pairs dealt out again"]
     if int(problem.slots_per_gpu.max()) <= 1 and problem.equal_speeds:
         log.append("one slot per GPU: greedy counts are provably optimal")
-        every = np.tile(np.arange(problem.experts, dtype=np.int32), problem.layers)
-        anywhere = np.repeat(every, copies.ravel()).reshape(problem.layers, -1)
+        experts = np.tile(np.arange(problem.experts, dtype=np.int32), problem.layers)
+        anywhere = np.repeat(experts, copies.ravel()).reshape(problem.layers, -1)
         placed = anywhere if problem.each_alone else pack(problem, copies)
         bound = copy_under(problem, copies)
         return placed, bound, bound, tuple(log)
@@ -71,8 +71,8 @@ def fast_placement(problem: Problem) -> tuple[Experts, Floats, Floats, tuple[str
     far = np.flatnonzero(load > lowest * (1 + _FAR))
     if far.size and problem.slots > problem.experts:
         part = problem.rows(far)
-        found = swap_down(part, exchange_down(part, slot_expert[far], enough[far]), enough[far])
-        keep_better(problem, slot_expert, far, found)
+        candidate = swap_down(part, exchange_down(part, slot_expert[far], enough[far]), enough[far])
+        keep_better(problem, slot_expert, far, candidate)
         load[far] = part.evaluate(slot_expert[far])
     return slot_expert, load, bound, tuple(log)
 
@@ -85,17 +85,17 @@ def _on_unequal_gpus(problem: Problem, slot_expert: Experts, bound: Floats) -> N
     for counts in powered_counts(problem) if wide.size else ():
         _keep_packed(problem, slot_expert, wide, counts, enough)
     for layer in wide[problem.evaluate(slot_expert)[wide] > bound[wide] * (1 + WIDE)]:
-        one = np.array([layer])  # each alone: others do not change its draws
-        part = problem.rows(one)
-        found = relieve(part, slot_expert[one], enough[one], steps=_STEPS)
-        keep_better(problem, slot_expert, one, swap_down(part, found, enough[one]))
+        alone = np.array([layer])  # each alone: others do not change its draws
+        part = problem.rows(alone)
+        candidate = relieve(part, slot_expert[alone], enough[alone], steps=_STEPS)
+        keep_better(problem, slot_expert, alone, swap_down(part, candidate, enough[alone]))
 
 
 def _keep_packed(problem: Problem, slot_expert: Experts, rows: Index, copies: Ints, enough: Floats) -> None:
     """Pack ``copies`` of some layers and take what is better, in place."""
     part = problem.rows(rows)
-    found = swap_down(part, _packed(part, copies[rows], enough[rows]), enough[rows])
-    keep_better(problem, slot_expert, rows, found)
+    candidate = swap_down(part, _packed(part, copies[rows], enough[rows]), enough[rows])
+    keep_better(problem, slot_expert, rows, candidate)
 
 
 def _packed(problem: Problem, copies: Ints, enough: Floats, rounds: int = ROUNDS) -> Experts:
@@ -126,19 +126,19 @@ def _try_other_counts(
     ):
         return
     part = problem.rows(wide)
-    every = other_counts(part)
-    which, row = np.indices(every.shape[:2]).reshape(2, -1)
-    many, counts = part.rows(row), every.reshape(row.size, -1)
+    variants = other_counts(part)
+    which, row = np.indices(variants.shape[:2]).reshape(2, -1)
+    many, counts = part.rows(row), variants.reshape(row.size, -1)
     least = least_peak(many, counts)
     some = np.flatnonzero(least < load[wide[row]] * (1 - WIDE))
     if not some.size:
         return
     which, row, least, many = which[some], row[some], least[some], many.rows(some)
-    found = _packed(many, counts[some], np.ones(some.size), _TRIED)
-    value = many.evaluate(found)
-    for way in range(len(every)):
+    candidate = _packed(many, counts[some], np.ones(some.size), _TRIED)
+    value = many.evaluate(candidate)
+    for way in range(len(variants)):
         mine = np.flatnonzero(which == way)
         mine = mine[value[mine] < load[wide[row[mine]]]]
         better = wide[row[mine]]
-        slot_expert[better], load[better] = found[mine], value[mine]
+        slot_expert[better], load[better] = candidate[mine], value[mine]
         lowest[better] = np.maximum(least[mine], 1.0) * (1 + NEAR)

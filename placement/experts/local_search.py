@@ -222,7 +222,7 @@ class _Descent:
         self.apart = not problem.each_alone
         self.domain = problem.failure_domain[used]
         self.experts = problem.experts
-        self.most = self._most_in_domain(problem)
+        self.domain_limit = self._most_in_domain(problem)
         load = self.share.sum(axis=1).reshape(-1, self.gpus)
         self.load = load / self.speed
         self.mean = load.sum(axis=1) / self.speed.sum()
@@ -235,8 +235,8 @@ class _Descent:
         if not self.apart:
             return np.empty((0, 0), dtype=np.int64)
         copies = problem.assignment(self.slot_expert).copies
-        most: Ints = problem.most_in_domain(copies)
-        return np.pad(most, ((0, 0), (0, 1)), constant_values=self.table.size)
+        limit: Ints = problem.most_in_domain(copies)
+        return np.pad(limit, ((0, 0), (0, 1)), constant_values=self.table.size)
 
     def run(self, enough: Floats | None) -> Experts:
         """Descend and return the slots ``[layers, slots]``."""
@@ -252,7 +252,7 @@ class _Descent:
 
     def _rounds(self, enough: Floats, tries: float) -> None:
         """Deal out until nothing is gained in the layers with a load above ``enough`` ``[layers]``."""
-        most = self.gpus - 1 if self.slots <= _SPLIT_SLOTS else min(_MANY_PARTNERS, self.gpus - 1)
+        most_partners = self.gpus - 1 if self.slots <= _SPLIT_SLOTS else min(_MANY_PARTNERS, self.gpus - 1)
         halved = np.zeros(self.layers, dtype=np.int64)
         done = np.zeros(self.layers, dtype=bool)
         peak = self.load.max(axis=1)
@@ -262,10 +262,10 @@ class _Descent:
             load, fewer = self.load[layers], halved[layers]
             hot = (load > enough[layers, None]).sum(axis=1)
             hot = np.maximum(np.minimum(hot, self.gpus // 2) >> fewer, 1)
-            partners = np.minimum(np.minimum((self.gpus - hot) // hot, most), _PARTNERS << fewer)
+            partners = np.minimum(np.minimum((self.gpus - hot) // hot, most_partners), _PARTNERS << fewer)
             self._round(layers, load, hot, partners)
             now = self.load[layers].max(axis=1)
-            last = (hot == 1) & (partners == most)
+            last = (hot == 1) & (partners == most_partners)
             stuck = now >= peak[layers] * (1 - np.where(last, _LEAST_GAIN, _ROUND_GAIN))
             peak[layers] = now
             halved[layers] += stuck
@@ -274,9 +274,9 @@ class _Descent:
 
     def _round(self, layers: Index, load: Floats, hot: Ints, partners: Ints) -> None:
         """Deal out the ``hot`` ``[layers]`` hottest GPUs, each with the best of its ``partners``, no GPU twice."""
-        order, each = rising(load.copy()), hot * partners
-        row = np.repeat(np.arange(layers.size), each)
-        at = np.arange(row.size) - (np.cumsum(each) - each)[row]
+        order, tries = rising(load.copy()), hot * partners
+        row = np.repeat(np.arange(layers.size), tries)
+        at = np.arange(row.size) - (np.cumsum(tries) - tries)[row]
         which, nth = np.divmod(at, partners[row])
         first = (layers * self.gpus)[row]
         warm = order[row, self.gpus - 1 - which] + first
@@ -317,19 +317,19 @@ class _Descent:
 
     def _best_unlocked(self, layers: Index, pairs: _Pairs) -> tuple[_Pairs, Index]:
         """Return the same with no copy locked, and again with locks where two copies of an expert would meet."""
-        found, way = self._best(pairs, None)
-        dealt = self.expert.take(self._dealt(found, way)).reshape(-1, 2, self.slots)
+        chosen, way = self._best(pairs, None)
+        dealt = self.expert.take(self._dealt(chosen, way)).reshape(-1, 2, self.slots)
         clash = np.zeros(way.size, dtype=bool)
         for slot in range(1, self.slots):
             clash |= (dealt[:, :, slot:] == dealt[:, :, : self.slots - slot]).any(axis=(1, 2))
         if not clash.any():
-            return found, way
+            return chosen, way
         meets = np.zeros(self.share.shape[0], dtype=bool)
-        meets[found.hot[clash]] = True
+        meets[chosen.hot[clash]] = True
         again = pairs.some(np.flatnonzero(meets[pairs.hot]))
         again, other_way = self._best(again, self._locked(layers, again))
         fine = np.flatnonzero(~clash)
-        return found.some(fine).joined(again), np.concatenate([way[fine], other_way])
+        return chosen.some(fine).joined(again), np.concatenate([way[fine], other_way])
 
     def _locked(self, layers: Index, pairs: _Pairs) -> Bools:
         """Mark copies that may not change GPUs, ``[pairs, 2 slots]``.
@@ -352,7 +352,7 @@ class _Descent:
         domains, size = int(self.domain.max()) + 1, self.experts + 1
         # an empty slot, -1, counts in the last column
         held = self.expert.reshape(self.layers, self.gpus, self.slots)[layers] % size
-        full = count_copies(held, self.domain[:, None], domains, size) >= self.most[layers][:, None]
+        full = count_copies(held, self.domain[:, None], domains, size) >= self.domain_limit[layers][:, None]
         row = pairs.row[:, None]
         here = self.domain[pairs.hot % self.gpus][:, None]
         there = self.domain[pairs.cold % self.gpus][:, None]
@@ -403,9 +403,9 @@ def exchange_down(problem: Problem, slot_expert: Experts, enough: Floats) -> Exp
     used, gpu = np.flatnonzero(problem.slots_per_gpu > 0), problem.slot_gpu
     domain, speed = problem.failure_domain[gpu], problem.speed
     enough = enough * problem.mean.sum(axis=1) / problem.gpus
-    rows, (least, most) = np.arange(problem.layers), problem.copies_range
+    rows, (least, most_copies) = np.arange(problem.layers), problem.copies_range
     while rows.size:
-        placed, count, each = now[rows], copies[rows], np.arange(rows.size)
+        placed, count, layer = now[rows], copies[rows], np.arange(rows.size)
         share = problem.mean[rows] / count
         size = np.take_along_axis(share, placed, axis=1)
         load = np.zeros((rows.size, problem.gpus))
@@ -413,10 +413,10 @@ def exchange_down(problem: Problem, slot_expert: Experts, enough: Floats) -> Exp
         peak, here = load.max(axis=1), load[:, gpu]
         relief = np.take_along_axis(share / (count + 1), placed, axis=1)
         fullest = gpu == load.argmax(axis=1)[:, None]
-        more = placed[each, np.where(fullest, relief, -1.0).argmax(axis=1)]
-        comes = problem.mean[rows, more] / (count[each, more] + 1)
+        more = placed[layer, np.where(fullest, relief, -1.0).argmax(axis=1)]
+        comes = problem.mean[rows, more] / (count[layer, more] + 1)
         worst = np.zeros(share.shape)  # largest load of the GPUs of each expert, and with a copy less
-        np.maximum.at(worst, (each[:, None], placed), here)
+        np.maximum.at(worst, (layer[:, None], placed), here)
         left = np.where(count > least, share / np.maximum(count - 1, 1), np.inf)
         worst += left / speed[used].min()
         value = np.maximum(
@@ -425,9 +425,9 @@ def exchange_down(problem: Problem, slot_expert: Experts, enough: Floats) -> Exp
         held = np.zeros((rows.size, problem.domains), dtype=bool)
         row, slot = np.nonzero(placed == more[:, None])
         held[row, domain[slot]] = True
-        value[held[:, domain] | (count[each, more] == most)[:, None]] = np.inf
+        value[held[:, domain] | (count[layer, more] == most_copies)[:, None]] = np.inf
         at = value.argmin(axis=1)
-        helps = (peak > enough[rows]) & (value[each, at] < peak * (1 - _LEAST_LIFT))
+        helps = (peak > enough[rows]) & (value[layer, at] < peak * (1 - _LEAST_LIFT))
         rows, at, more = rows[helps], at[helps], more[helps]
         fewer, now[rows, at] = now[rows, at], more
         copies[rows, more] += 1

@@ -91,9 +91,9 @@ class _Table:
 
         All the same slot, each slot once; then the slots in turn with GPUs out of step, further each time; and again.
         """
-        turn, most = np.arange(rounds)[:, None], int(self.slots.max())
-        block, gpu = turn // most, np.arange(self.used.size)
-        step = np.where(block % 2, gpu + gpu // most * ((block + 1) // 2), 0)
+        turn, most_slots = np.arange(rounds)[:, None], int(self.slots.max())
+        block, gpu = turn // most_slots, np.arange(self.used.size)
+        step = np.where(block % 2, gpu + gpu // most_slots * ((block + 1) // 2), 0)
         slots: Index = self.first + (step + turn) % self.slots
         return slots
 
@@ -115,16 +115,16 @@ class _Table:
 
     def apart(self) -> Experts:
         """Return ``[layers, slots]`` with the second copies of an expert on a GPU swapped with others."""
-        found = self._placed()
-        rows = again = np.flatnonzero(~self.problem.apart(found))
+        slot_expert = self._placed()
+        rows = again = np.flatnonzero(~self.problem.apart(slot_expert))
         while again.size:
             again = self._swap_second(again)
         if rows.size:
-            found = self._placed()
-            wrong = rows[~self.problem.apart(found[rows])]
+            slot_expert = self._placed()
+            wrong = rows[~self.problem.apart(slot_expert[rows])]
             if wrong.size:  # where no swap does it copies move along a chain
-                found[wrong] = distinct_copies(self.problem.rows(wrong), found[wrong])[0]
-        return found
+                slot_expert[wrong] = distinct_copies(self.problem.rows(wrong), slot_expert[wrong])[0]
+        return slot_expert
 
     def _placed(self) -> Experts:
         return (self.keys & self.mask).astype(np.int32)
@@ -134,7 +134,7 @@ class _Table:
 
         Rows without a second copy are left out.
         """
-        problem, each = self.problem, np.arange(rows.size)
+        problem, row = self.problem, np.arange(rows.size)
         gpu = problem.slot_gpu.astype(np.int64)
         keys = self.keys[rows]
         placed, size = keys & self.mask, keys.view(np.float64)
@@ -142,16 +142,22 @@ class _Table:
         order = np.argsort(lies, axis=1, kind="stable")
         lies = np.take_along_axis(lies, order, axis=1)
         again = lies[:, 1:] == lies[:, :-1]
-        mine = order[each, again.argmax(axis=1) + 1]
-        expert, here, moved = placed[each, mine], gpu[mine], size[each, mine][:, None]
-        held, speed = problem.on_gpus(placed), problem.speed
+        mine = order[row, again.argmax(axis=1) + 1]
+        expert, here, moved = placed[row, mine], gpu[mine], size[row, mine][:, None]
+        speed = problem.speed
         load = np.zeros((rows.size, problem.gpus))
         load[:, self.used] = np.add.reduceat(size, self.first, axis=1)
         there = (load[:, gpu] - size + moved) / speed[gpu]
-        value = np.maximum(there, (load[each, here][:, None] - moved + size) / speed[here][:, None])
-        value[held[each[:, None], gpu, expert[:, None]] | held[each[:, None], here[:, None], placed]] = np.inf
+        value = np.maximum(there, (load[row, here][:, None] - moved + size) / speed[here][:, None])
+        held = np.logical_or.reduceat(placed == expert[:, None], self.first, axis=1)
+        value[np.repeat(held, self.slots, axis=1)] = np.inf
+        for turn in range(int(self.slots.max())):  # what lies beside the second copy
+            beside = placed[
+                row, np.minimum(problem.first_slot[here] + turn, problem.first_slot[here + 1] - 1)
+            ]
+            value[placed == beside[:, None]] = np.inf
         other = value.argmin(axis=1)
-        goes = np.flatnonzero(again.any(axis=1) & np.isfinite(value[each, other]))
+        goes = np.flatnonzero(again.any(axis=1) & np.isfinite(value[row, other]))
         some, mine, other = rows[goes], mine[goes], other[goes]
         self.keys[some, mine], self.keys[some, other] = keys[goes, other], keys[goes, mine]
         return some

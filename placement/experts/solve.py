@@ -53,7 +53,7 @@ _CLOSE = 1e-4  # a layer is done when its largest load is within this part of it
 _FEW_SLOTS = 3  # of a GPU: swaps to the end come before annealing
 _CLOSER = 0.8  # of the way from the mean load: aimed for, where copies are exchanged...
 _STEPS = 40  # ... in so many steps
-_STEPS_A_SLOT = 13  # of annealing on the fast path
+_STEPS_A_SLOT = 16  # of annealing on the fast path
 _ANNEALED = 240_000_000  # ... and numbers that it writes at most for each layer: some seconds for 58
 
 

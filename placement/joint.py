@@ -62,10 +62,10 @@ class Question:
     @property
     def open(self) -> bool:
         """Whether replicas of any layout may be taken: nothing is asked for that one layout a pool has."""
-        first, options = self.deployments[0], self.options
-        free = not options.widths and options.redundant != AUTO and not first.workload.batch
+        deployment, options = self.deployments[0], self.options
+        free = not options.widths and options.redundant != AUTO and not deployment.workload.batch
         alone = self.lengths is None and (options.goal != "throughput" or options.ttft_s is not None)
-        return free and not alone and first.workload.decodes
+        return free and not alone and deployment.workload.decodes
 
 
 def plan_jointly(question: Question) -> Plan:
@@ -124,24 +124,26 @@ def _simple(question: Question, rival: Rival) -> Plan:
 
 def _kept(simple: Plan, joint: Plan) -> Decision:
     """Return what was decided where one layout a pool is taken: what replicas of any layout would bring."""
-    found, tok_s = joint.decision, simple.totals.tok_s
-    assert found is not None  # noqa: S101 - it was chosen
+    decision, tok_s = joint.decision, simple.totals.tok_s
+    assert decision is not None  # noqa: S101 - it was chosen
     gain = joint.totals.tok_s / tok_s - 1
     words = f"it serves {gain:.1%} more, and one layout a pool is simpler"
     if gain <= _CLOSE:
         words = "it serves no more than one layout a pool"
-    bound = found.bound if found.bound >= tok_s or simple.decision is None else simple.decision.bound
+    bound = decision.bound if decision.bound >= tok_s or simple.decision is None else simple.decision.bound
     status = "OPTIMAL" if tok_s >= bound * (1 - _CLOSE) else "FEASIBLE"
-    kept = replace(found, search=f"{found.search}; {words}", status=status, bound=bound, idle=())
-    return reached_by(kept, tok_s)
+    reworded = replace(decision, search=f"{decision.search}; {words}", status=status, bound=bound, idle=())
+    return reached_by(reworded, tok_s)
 
 
 def _joint(question: Question, simple: Plan | None) -> tuple[Plan, Fleet]:
     """Return the best replicas that CP-SAT chose, by what the plans of those before it reach, experts placed fast."""
     limits, near_per_s = question.limits, 0.0
     if simple is not None:
-        kept = simple.requests
-        tpot_s, ttft_s = (simple.limit_s, None) if kept is None else (kept.tpot_limit_s, kept.ttft_limit_s)
+        serving = simple.requests
+        tpot_s, ttft_s = (
+            (simple.limit_s, None) if serving is None else (serving.tpot_limit_s, serving.ttft_limit_s)
+        )
         limits, near_per_s = Limits(tpot_s, ttft_s), simple.totals.requests_per_s or 0.0
     options = question.options
     traffic = Traffic.of(
@@ -154,7 +156,7 @@ def _joint(question: Question, simple: Plan | None) -> tuple[Plan, Fleet]:
         near_per_s=near_per_s,
     )
     any_shape = any(deployment.any_shape for deployment in question.deployments)
-    wanted = FleetOptions(
+    fleet_options = FleetOptions(
         goal=options.goal,
         seed=options.seed,
         most_layouts=None if any_shape else FleetOptions.most_layouts,
@@ -166,16 +168,16 @@ def _joint(question: Question, simple: Plan | None) -> tuple[Plan, Fleet]:
         fleet = make_fleet(
             question.deployments[0].cluster,
             traffic,
-            wanted,
+            fleet_options,
             on_stage=question.on_stage,
             budget=budget,
             reached=reached,
         )
         places, words = _places(fleet)
         plans = [_placed(question, fleet, pool, places) for pool in fleet.pools]
-        made = _ordered(plans)
-        if len(made) == len(plans):
-            plan = with_pools(made, replace(_asked(question, fleet, simple), pairing=words))
+        ordered = _ordered(plans)
+        if len(ordered) == len(plans):
+            plan = with_pools(ordered, replace(_asked(question, fleet, simple), pairing=words))
             first_s, limit_s = plan.late
             if first_s:
                 traffic = replace(traffic, ttft_s=(traffic.ttft_s or limit_s) * limit_s / first_s)
@@ -201,30 +203,32 @@ def _planned(question: Question, fleet: Fleet, joint: Plan) -> Plan:
     plans: list[Plan] = []
     places, _ = _places(fleet)
     for pool in fleet.pools:
-        deployment, asked, fits = _fits(question, fleet, pool, places)
+        deployment, pool_options, fits = _fits(question, fleet, pool, places)
         if plans and plans[0].interrupted:  # what is left is finished the fast way, and not cancelled again
-            asked = replace(asked, time_limit_s=0.0)
-        made = make_plan(
+            pool_options = replace(pool_options, time_limit_s=0.0)
+        planned = make_plan(
             deployment,
             question.loads[pool.model],
-            asked,
+            pool_options,
             on_progress=question.on_progress,
             on_stage=question.on_stage,
             cancel=None if plans and plans[0].interrupted else question.cancel,
             layouts=fits,
         )
-        plans.append(replace(made, request=replace(asked, tpot_s=question.options.tpot_s)))
+        plans.append(replace(planned, request=replace(pool_options, tpot_s=question.options.tpot_s)))
     plan = with_pools(_ordered(plans), joint.requests)
     if plan.late[0]:
         raise InfeasibleError("with experts placed the first token is late")
-    return replace(plan, decision=_decision(fleet, plan), interrupted=any(one.interrupted for one in plans))
+    return replace(
+        plan, decision=_decision(fleet, plan), interrupted=any(pool_plan.interrupted for pool_plan in plans)
+    )
 
 
 def _ordered(plans: Sequence[Plan | None]) -> list[Plan]:
     """Return the plans of pools, those that decode first, the largest first: they tell what users see."""
     roles = ("decode", "both", "prefill")
-    made = [plan for plan in plans if plan is not None]
-    return sorted(made, key=lambda plan: (roles.index(plan.role), -plan.layout.gpus_used))
+    ordered = [plan for plan in plans if plan is not None]
+    return sorted(ordered, key=lambda plan: (roles.index(plan.role), -plan.layout.gpus_used))
 
 
 def _placed(
@@ -233,11 +237,11 @@ def _placed(
     """Return what all replicas of a pool give with experts placed the fast way; None where they miss their limit."""
     loads = question.loads[pool.model]
     try:
-        deployment, asked, fits = _fits(question, fleet, pool, places)
-        made = choose_layout(deployment, loads and loads.divided().sampled(FEW_TOKENS), asked, fits)
+        deployment, pool_options, fits = _fits(question, fleet, pool, places)
+        placed = choose_layout(deployment, loads and loads.divided().sampled(FEW_TOKENS), pool_options, fits)
     except InfeasibleError:
         return None
-    return fast_plan(made, loads)
+    return fast_plan(placed, loads)
 
 
 def _places(fleet: Fleet) -> tuple[dict[Pool, tuple[Stages, ...]], str]:
@@ -265,14 +269,19 @@ def _fits(
     traffic, column, options = fleet.traffic, pool.column, question.options
     deployment = traffic.deployment(pool.model, pool.role)
     deployment, replicas = alone_on(deployment, places[pool])
-    asked = replace(options, ttft_s=None, tpot_s=None, goal="throughput")
+    pool_options = replace(options, ttft_s=None, tpot_s=None, goal="throughput")
     if pool.role == PREFILL:
-        asked, deployment = replace(asked, split=options.prefill_split), deployment.with_batch(column.batch)
+        pool_options, deployment = (
+            replace(pool_options, split=options.prefill_split),
+            deployment.with_batch(column.batch),
+        )
     elif math.isfinite(column.limit_s):
-        asked = replace(asked, tpot_s=column.limit_s * (1 + ROUNDING) / deployment.workload.tokens_per_step)
+        pool_options = replace(
+            pool_options, tpot_s=column.limit_s * (1 + ROUNDING) / deployment.workload.tokens_per_step
+        )
     else:
         deployment = deployment.with_batch(column.batch)
-    return deployment, asked, fits_of(deployment, Shape(replicas, column.tp), None, asked)
+    return deployment, pool_options, fits_of(deployment, Shape(replicas, column.tp), None, pool_options)
 
 
 def _asked(question: Question, fleet: Fleet, simple: Plan | None) -> Asked:
@@ -316,5 +325,5 @@ def _decision(fleet: Fleet, plan: Plan) -> Decision:
         objective, bound = tok_s, max(bound, tok_s)
         gap = 1 - objective / bound
         status = "OPTIMAL" if status == "OPTIMAL" and gap <= _PRICED_OFF else "FEASIBLE"
-    idle = tuple(Idle(tuple(ids[gpu] for gpu in one.gpus), one.reason) for one in fleet.idle)
+    idle = tuple(Idle(tuple(ids[gpu] for gpu in entry.gpus), entry.reason) for entry in fleet.idle)
     return Decision(WHAT, fleet.search, status, objective, bound, gap, fleet.unit, idle)

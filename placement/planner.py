@@ -72,7 +72,7 @@ def make_plan(
             field="loads",
             value="None",
         )
-    asked, curve, budget = (
+    request, curve, budget = (
         options,
         None,
         Budget(options.time_limit_s, on_progress, cancel=cancel),
@@ -80,39 +80,39 @@ def make_plan(
     judged = loads and loads.divided()
     if judged is not None and not judged.routing:
         loads = judged
-    few = judged and judged.sampled(FEW_TOKENS)
+    sampled = judged and judged.sampled(FEW_TOKENS)
     if options.redundant == AUTO:
         say("choosing the number of copies")
-        if few is None:
+        if sampled is None:
             raise InputError(
                 f"{deployment.model.name} has no experts to replicate; leave out {input_name('redundant')}.",
                 field="redundant",
                 value="auto",
             )
-        curve = choose_redundant(deployment, few, options, budget, say)
-        asked, options = replace(options, redundant=curve.chosen), curve.on_layout(options)
+        curve = choose_redundant(deployment, sampled, options, budget, say)
+        request, options = replace(options, redundant=curve.chosen), curve.on_layout(options)
     say("comparing layouts")
     budget.unless_cancelled()
     fast = layouts
     if not isinstance(fast, Placed):
-        fast = choose_layout(deployment, few, options, fast, say=say)
+        fast = choose_layout(deployment, sampled, options, fast, say=say)
     decision = closed_by(fast_plan(fast, loads).totals.tok_s, fast.most_tok_s) if fast.most_tok_s else None
     if rival is not None:
-        other = rival(replace(fast_plan(fast, loads), decision=decision))
-        if isinstance(other, Plan):
-            return other
-        decision = other
+        answer = rival(replace(fast_plan(fast, loads), decision=decision))
+        if isinstance(answer, Plan):
+            return answer
+        decision = answer
     with budget.keeping():  # that is an answer
         order = None
         if layouts is None:
             with budget:
-                fast, order = improve_order(deployment, fast, few, options, budget)
+                fast, order = improve_order(deployment, fast, sampled, options, budget)
         placed, report, traffic = _placed(fast, loads, judged, options, budget, say)
         plan = _finish(placed, loads, judged, options, budget, say)
         plan = replace(plan, by_traffic=report, traffic=traffic)
         plan = replace(
             plan,
-            request=asked,
+            request=request,
             redundancy=curve,
             order=order,
             passed_over=_passed_over(fast, deployment),
@@ -120,9 +120,9 @@ def make_plan(
             limit_s=fast.candidate.limit_s,
             decision=decision and reached_by(decision, plan.totals.tok_s),
         )
-        wrong = verify_plan(plan)
-        if wrong:
-            raise AssertionError(f"the planner made an illegal plan, please report it: {wrong[0]}")
+        violations = verify_plan(plan)
+        if violations:
+            raise AssertionError(f"the planner made an illegal plan, please report it: {violations[0]}")
     if plan.over_limit and not (budget.interrupted or options.service_level(deployment.workload).usual):
         _refuse_placed(plan)
     return replace(plan, interrupted=budget.interrupted)
@@ -260,8 +260,8 @@ def _finish(
     )
     say("losing GPUs, nodes and racks")
     with budget:
-        few = None if loads is None else loads.sampled(FEW_TOKENS)
-        return replace(plan, failures=find_failures(replace(plan, loads=few), say))
+        sampled = None if loads is None else loads.sampled(FEW_TOKENS)
+        return replace(plan, failures=find_failures(replace(plan, loads=sampled), say))
     return plan
 
 

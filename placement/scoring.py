@@ -61,11 +61,11 @@ def stage_use(
     assignment: Assignment,
     loads: ExpertLoads,
     split: DispatchPolicy = "even",
-    whole: Whole | None = None,
+    intact: Whole | None = None,
 ) -> ExpertUse:
     """Return what the experts of one stage ask of its GPUs when the engine splits their tokens in this way.
 
-    Where the loads have routing traces, tokens go between GPUs as those do (:attr:`ExpertUse.hits`). ``whole``: what
+    Where the loads have routing traces, tokens go between GPUs as those do (:attr:`ExpertUse.hits`). ``intact``: what
     the stage is left of, under the same loads.
 
     Raises
@@ -74,7 +74,7 @@ def stage_use(
         If the loads do not fit the model.
     """
     return layers_use(
-        deployment, stage, assignment, stage_loads(deployment, loads, stage.layers), split, whole
+        deployment, stage, assignment, stage_loads(deployment, loads, stage.layers), split, intact
     )
 
 
@@ -84,7 +84,7 @@ def layers_use(
     assignment: Assignment,
     loads: ExpertLoads,
     split: DispatchPolicy,
-    whole: Whole | None = None,
+    intact: Whole | None = None,
 ) -> ExpertUse:
     """As :func:`stage_use`, of some layers alone, with the loads of those.
 
@@ -109,7 +109,7 @@ def layers_use(
             group_limit(moe),
             nodes=nodes,
             domains=domains,
-            whole=whole if use.filled is None else None,
+            whole=intact if use.filled is None else None,
         )
         return replace(use, hits=limited)
     speed = None if split == "even" else stage_speed(deployment, stage, assignment.slots_per_gpu)
@@ -190,13 +190,13 @@ def away_share(plan: Plan) -> float | None:
 
     Tokens are equally many on each GPU of a stage. None where no experts are placed.
     """
-    kept: list[Floats] = []
+    inside: list[Floats] = []
     for stage, assignment in zip(plan.layout.replicas[0], plan.experts, strict=True):
         if assignment is not None:
             domain = np.unique(plan.deployment.domains(stage), return_inverse=True)[1]
             load = gpu_load(plan, stage, assignment)
-            kept.append((load * np.bincount(domain)[domain] / len(domain)).sum(axis=1) / load.sum(axis=1))
-    return float(1 - np.concatenate(kept).mean()) if kept else None
+            inside.append((load * np.bincount(domain)[domain] / len(domain)).sum(axis=1) / load.sum(axis=1))
+    return float(1 - np.concatenate(inside).mean()) if inside else None
 
 
 def expert_read_bytes(plan: Plan, batch: float) -> float | None:
@@ -230,10 +230,10 @@ def step_held(plan: Plan, requests_per_s: float, steps: float) -> float:
         step_s = scorer.step_s(batch.item())
         return np.array([steps * step_s * scorer.stays(step_s, batch.item())[0]])
 
-    per_s, most = requests_per_s / plan.layout.gpus_used, np.array([float(score.batch)])
-    if per_s * stay_s(most).item() >= most.item() * (1 - ROUNDING):
+    per_s, largest = requests_per_s / plan.layout.gpus_used, np.array([float(score.batch)])
+    if per_s * stay_s(largest).item() >= largest.item() * (1 - ROUNDING):
         return score.step_s
-    return scorer.step_s(held_batch(per_s, stay_s, most).item())
+    return scorer.step_s(held_batch(per_s, stay_s, largest).item())
 
 
 def placement_scorer(
@@ -263,13 +263,13 @@ def placement_scorer(
     scorer = LayoutScorer(deployment, layout, uses, synthetic=synthetic, fair=fair)
     balance = _balancedness(deployment, layout.replicas[0], experts, uses[0])
     if unlike:
-        rest = len(layout.replicas) - len(unlike)
-        other = [
-            _balancedness(deployment, layout.replicas[replica], own, uses[replica])
-            for replica, own in unlike.items()
+        alike = len(layout.replicas) - len(unlike)
+        balances = [
+            _balancedness(deployment, layout.replicas[replica], held, uses[replica])
+            for replica, held in unlike.items()
         ]
         balance = {
-            layer: (rest * value + sum(each[layer] for each in other)) / len(layout.replicas)
+            layer: (alike * value + sum(layers[layer] for layers in balances)) / len(layout.replicas)
             for layer, value in balance.items()
         }
     return scorer, balance
@@ -293,25 +293,25 @@ def placement_uses(
     InputError
         If the loads do not fit the model.
     """
-    first = layout.replicas[0]
+    stages_of_first = layout.replicas[0]
     loads = loads and loads.judged
     if loads is None or not (loads.routing or _limited(deployment, layout)):
-        rows = [_uses(deployment, first, experts, loads, split)] * len(layout.replicas)
-        for replica, own in unlike.items():
-            rows[replica] = _uses(deployment, layout.replicas[replica], own, loads, split)
+        rows = [_uses(deployment, stages_of_first, experts, loads, split)] * len(layout.replicas)
+        for replica, held in unlike.items():
+            rows[replica] = _uses(deployment, layout.replicas[replica], held, loads, split)
         return rows
     known: dict[object, list[ExpertUse | None]] = {}
     node = deployment.numbered("node")
     rows = []
     for replica, stages in enumerate(layout.replicas):
-        own = unlike.get(replica, experts)
+        held = unlike.get(replica, experts)
         where = [(node[list(stage.gpus)], deployment.domains(stage)) for stage in stages]
         key = (
             replica if replica in unlike else None,
             *(np.unique(place, return_inverse=True)[1].tobytes() for pair in where for place in pair),
         )
         if key not in known:
-            known[key] = _uses(deployment, stages, own, loads, split)
+            known[key] = _uses(deployment, stages, held, loads, split)
         rows.append(known[key])
     return rows
 
@@ -319,8 +319,8 @@ def placement_uses(
 def _limited(deployment: Deployment, layout: Layout) -> bool:
     """Whether what tokens reach is known without traces: a limit on groups of experts, over several domains."""
     moe = deployment.model.moe
-    stages = (stage for stages in layout.replicas for stage in stages)
-    return bool(moe and group_limit(moe)[0]) and any(len(deployment.domain_set(one)) > 1 for one in stages)
+    several = (len(deployment.domain_set(stage)) > 1 for stages in layout.replicas for stage in stages)
+    return bool(moe and group_limit(moe)[0]) and any(several)
 
 
 def _uses(
@@ -345,13 +345,13 @@ def _balancedness(
     experts: Sequence[Assignment | None],
     uses: Sequence[ExpertUse | None],
 ) -> dict[int, float]:
-    found: dict[int, float] = {}
+    balance: dict[int, float] = {}
     for stage, assignment, use in zip(stages, experts, uses, strict=True):
         if assignment is not None and use is not None:
             speed = stage_speed(deployment, stage, assignment.slots_per_gpu)
             ids = [layer for layer in deployment.model.moe_layers if layer in stage.layers]
-            found.update(zip(ids, use_balancedness(use, speed).mean(axis=0).tolist(), strict=True))
-    return found
+            balance.update(zip(ids, use_balancedness(use, speed).mean(axis=0).tolist(), strict=True))
+    return balance
 
 
 def placement_balancedness(
@@ -384,12 +384,12 @@ def score_placement(
     InfeasibleError
         If the batch does not fit in HBM.
     """
-    wanted = [len(stage.gpus) for stage in layout.replicas[0]]
-    given = [one.gpus if one is not None else count for one, count in zip(experts, wanted, strict=False)]
-    if len(experts) != len(wanted) or given != wanted:
+    expected = [len(stage.gpus) for stage in layout.replicas[0]]
+    sizes = [part.gpus if part is not None else count for part, count in zip(experts, expected, strict=False)]
+    if len(experts) != len(expected) or sizes != expected:
         raise InputError(
-            f"{plural(len(experts), 'placement')} for {' + '.join(map(str, given)) or 0} GPUs; the layout needs one "
-            f"for each stage, of {' + '.join(map(str, wanted))} GPUs."
+            f"{plural(len(experts), 'placement')} for {' + '.join(map(str, sizes)) or 0} GPUs; the layout needs one "
+            f"for each stage, of {' + '.join(map(str, expected))} GPUs."
         )
     scorer, balancedness = placement_scorer(deployment, layout, experts, loads, split, unlike=unlike)
     return scorer.at(deployment.workload.batch), balancedness
@@ -513,22 +513,25 @@ def score_rivals(
 
     Where a policy does not apply in some stage, its entry holds the reason.
     """
-    found = _rivals(deployment, layout.replicas[0], experts, loads)
-    others = {
-        replica: _rivals(deployment, layout.replicas[replica], own, loads) for replica, own in unlike.items()
+    alike = _rivals(deployment, layout.replicas[0], experts, loads)
+    apart = {
+        replica: _rivals(deployment, layout.replicas[replica], held, loads)
+        for replica, held in unlike.items()
     }
     scored = {}
-    for name in next((entry for entry in found if entry is not None), {}):
-        every = [found, *others.values()]
-        rivals = [[None if entry is None else entry[name] for entry in row] for row in every]
-        there = [rival for row in rivals for rival in row if rival is not None]
-        reason = next((rival.reason for rival in there if rival.assignment is None), "")
+    for name in next((entry for entry in alike if entry is not None), {}):
+        replicas = [alike, *apart.values()]
+        rivals = [[None if entry is None else entry[name] for entry in row] for row in replicas]
+        applied = [rival for row in rivals for rival in row if rival is not None]
+        reason = next((rival.reason for rival in applied if rival.assignment is None), "")
         if reason:
             scored[name] = BaselineScore(reason)
             continue
-        parts, *rest = ([None if rival is None else rival.assignment for rival in row] for row in rivals)
+        parts, *parts_apart = (
+            [None if rival is None else rival.assignment for rival in row] for row in rivals
+        )
         score, balancedness = score_placement(
-            deployment, layout, parts, loads, split, dict(zip(others, rest, strict=True))
+            deployment, layout, parts, loads, split, dict(zip(apart, parts_apart, strict=True))
         )
         scored[name] = BaselineScore("", balancedness, score)
     return scored | other_splits(deployment, layout, experts, loads, split, unlike)
@@ -562,17 +565,17 @@ def _rivals(
 ) -> list[Baselines | None]:
     """Return the rivals of each stage; None of a stage without experts."""
     moe = deployment.model.moe
-    found: list[Baselines | None] = []
+    rivals: list[Baselines | None] = []
     for stage, assignment in zip(stages, experts, strict=True):
         if assignment is None or moe is None:
-            found.append(None)
+            rivals.append(None)
             continue
         slots = assignment.slots_per_gpu
         problem = make_problem(
             loads.mean[moe_rows(deployment, stage.layers)], slots, stage_speed(deployment, stage, slots)
         )
-        found.append(Baselines(problem, eplb_groups=moe.groups, nodes=len(deployment.domain_set(stage))))
-    return found
+        rivals.append(Baselines(problem, eplb_groups=moe.groups, nodes=len(deployment.domain_set(stage))))
+    return rivals
 
 
 def stage_problem(
@@ -618,8 +621,8 @@ def placement_proof(
     value: list[Floats] = []
     bound: list[Floats] = []
     alike = len(layout.replicas) - len(unlike) if unlike else 1
-    for replica, own, times in ((0, experts, alike), *((each, part, 1) for each, part in unlike.items())):
-        for stage, part in zip(layout.replicas[replica], own, strict=True):
+    for replica, held, times in ((0, experts, alike), *((index, part, 1) for index, part in unlike.items())):
+        for stage, part in zip(layout.replicas[replica], held, strict=True):
             if part is None:
                 continue
             problem = stage_problem(deployment, stage, part.slots_per_gpu, loads, objective, split)

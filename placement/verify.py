@@ -31,86 +31,88 @@ def verify_experts(
     failure domain more than :func:`most_in_domain`. Layers are named by their row. ``together``: a GPU may hold two
     copies of one. ``domains``: failure domains that copies are to be spread over; None: those with slots.
     """
-    wrong = _shape_violations(assignment, problem)
-    if wrong:
-        return wrong
-    wrong = _slot_violations(assignment, problem)
+    violations = _shape_violations(assignment, problem)
+    if violations:
+        return violations
+    violations = _slot_violations(assignment, problem)
     for layer in range(problem.layers):
-        wrong += _layer_violations(assignment, layer, together=together)
+        violations += _layer_violations(assignment, layer, together=together)
     if problem.spread is not None:
-        wrong += _spread_violations(assignment, problem, domains)
-    return wrong
+        violations += _spread_violations(assignment, problem, domains)
+    return violations
 
 
 def _spread_violations(assignment: Assignment, problem: Problem, domains: int | None) -> list[str]:
     """Experts with copies on more GPUs of one failure domain than may be."""
-    wrong = []
+    violations = []
     domain = problem.failure_domain.tolist()
     used = len(set(problem.failure_domain[problem.slots_per_gpu > 0].tolist()))
     for layer, row in enumerate(assignment.slot_expert.tolist()):
         copies = Counter(row)
-        seen: dict[tuple[int, int], list[int]] = {}
+        gpus_of: dict[tuple[int, int], list[int]] = {}
         for expert, gpu in zip(row, assignment.slot_gpu.tolist(), strict=True):
-            holders = seen.setdefault((expert, domain[gpu]), [])
+            holders = gpus_of.setdefault((expert, domain[gpu]), [])
             if gpu in holders:
                 continue
             holders.append(gpu)
-            most = most_in_domain(copies[expert], used if domains is None else domains)
-            if len(holders) <= most:
+            allowed = most_in_domain(copies[expert], used if domains is None else domains)
+            if len(holders) <= allowed:
                 continue
-            if most == 1:
-                wrong.append(
+            if allowed == 1:
+                violations.append(
                     f"row {layer}: GPUs {holders[0]} and {gpu}, of one failure domain, both hold expert {expert}"
                 )
-            elif len(holders) == most + 1:
-                wrong.append(
+            elif len(holders) == allowed + 1:
+                violations.append(
                     f"row {layer}: GPUs {', '.join(map(str, holders))}, of one failure domain, hold expert {expert}: "
-                    f"{most} of its {copies[expert]} copies at most are allowed there"
+                    f"{allowed} of its {copies[expert]} copies at most are allowed there"
                 )
-    return wrong
+    return violations
 
 
 def _shape_violations(assignment: Assignment, problem: Problem) -> list[str]:
-    wrong = []
-    for word, got, wanted in (
+    violations = []
+    for word, actual, expected in (
         ("experts", assignment.experts, problem.experts),
         ("GPUs", assignment.gpus, problem.gpus),
         ("shape of slot_expert", assignment.slot_expert.shape, (problem.layers, problem.slots)),
         ("shape of slot_gpu", assignment.slot_gpu.shape, (problem.slots,)),
     ):
-        if got != wanted:
-            wrong.append(f"{word}: {got}, but the problem has {wanted}")
+        if actual != expected:
+            violations.append(f"{word}: {actual}, but the problem has {expected}")
     for word, array in (("slot_expert", assignment.slot_expert), ("slot_gpu", assignment.slot_gpu)):
         if not np.issubdtype(array.dtype, np.integer):
-            wrong.append(f"{word} holds {array.dtype}, not integers")
-    return wrong
+            violations.append(f"{word} holds {array.dtype}, not integers")
+    return violations
 
 
 def _slot_violations(assignment: Assignment, problem: Problem) -> list[str]:
-    wrong = []
+    violations = []
     slot_gpu = [int(gpu) for gpu in assignment.slot_gpu]
     if slot_gpu != sorted(slot_gpu):
-        wrong.append("slots are not in the order of their GPUs")
+        violations.append("slots are not in the order of their GPUs")
     for gpu in range(problem.gpus):
-        got, wanted = slot_gpu.count(gpu), int(problem.slots_per_gpu[gpu])
-        if got != wanted:
-            wrong.append(f"GPU {gpu} has {got} slots, but the problem gives it {wanted}")
-    return wrong
+        actual, expected = slot_gpu.count(gpu), int(problem.slots_per_gpu[gpu])
+        if actual != expected:
+            violations.append(f"GPU {gpu} has {actual} slots, but the problem gives it {expected}")
+    return violations
 
 
 def _layer_violations(assignment: Assignment, layer: int, *, together: bool) -> list[str]:
-    wrong = []
+    violations = []
     row = assignment.slot_expert[layer]
     absent = set(range(assignment.experts)) - {int(expert) for expert in row}
-    wrong += [f"row {layer}: expert {expert} has no copy" for expert in sorted(absent)]
-    seen: set[tuple[int, int]] = set()
+    violations += [f"row {layer}: expert {expert} has no copy" for expert in sorted(absent)]
+    held: set[tuple[int, int]] = set()
     for slot, (expert, gpu) in enumerate(zip(row.tolist(), assignment.slot_gpu.tolist(), strict=True)):
         if not 0 <= expert < assignment.experts:
-            wrong.append(f"row {layer}, slot {slot}: expert {expert} is not in 0..{assignment.experts - 1}")
-        elif (expert, gpu) in seen and not together:
-            wrong.append(f"row {layer}: GPU {gpu} holds expert {expert} more than once")
-        seen.add((expert, gpu))
-    return wrong
+            violations.append(
+                f"row {layer}, slot {slot}: expert {expert} is not in 0..{assignment.experts - 1}"
+            )
+        elif (expert, gpu) in held and not together:
+            violations.append(f"row {layer}: GPU {gpu} holds expert {expert} more than once")
+        held.add((expert, gpu))
+    return violations
 
 
 def verify_plan(plan: Plan) -> list[str]:
@@ -130,12 +132,14 @@ def verify_plan(plan: Plan) -> list[str]:
 
 def _layers(plan: Plan) -> list[str]:
     count = len(plan.deployment.model.layers)
-    wrong = []
+    violations = []
     for index, stages in enumerate(plan.layout.replicas):
         held = [layer for stage in stages for layer in stage.layers]
         if held != list(range(count)):
-            wrong.append(f"replica {index}: its stages hold layers {held}, not 0 to {count - 1} in order")
-    return wrong
+            violations.append(
+                f"replica {index}: its stages hold layers {held}, not 0 to {count - 1} in order"
+            )
+    return violations
 
 
 def _run(layers: range) -> str:
@@ -153,13 +157,13 @@ def _unknown_gpus(plan: Plan) -> list[str]:
 
 def _gpus(plan: Plan) -> list[str]:
     used = _used(plan)
-    wrong = []
+    violations = []
     if len(set(used)) != len(used):
         twice = next(gpu for gpu in used if used.count(gpu) > 1)
-        wrong.append(f"GPU {plan.deployment.cluster.gpus[twice].id} is in two stages")
+        violations.append(f"GPU {plan.deployment.cluster.gpus[twice].id} is in two stages")
     tp = plan.layout.tp
     heads = {layer.attention.heads for layer in plan.deployment.model.kinds}
-    wrong += [f"TP {tp} does not divide {count} query heads" for count in sorted(heads) if count % tp]
+    violations += [f"TP {tp} does not divide {count} query heads" for count in sorted(heads) if count % tp]
     for stages in plan.layout.replicas:
         for stage in stages:
             domains = plan.deployment.domains(stage)
@@ -167,40 +171,42 @@ def _gpus(plan: Plan) -> list[str]:
             if tp == len(domains) and even:
                 continue
             if len(domains) % tp or (np.ptp(domains.reshape(-1, tp), axis=1) != 0).any():
-                wrong.append(f"TP {tp} does not divide {_run(stage.layers)} into groups within a domain")
+                violations.append(f"TP {tp} does not divide {_run(stage.layers)} into groups within a domain")
     batch = plan.deployment.workload.batch
     if not sequences_of(batch, tp):
-        wrong.append(f"batch {batch} per GPU is not a whole number of sequences of a group of {tp} GPUs")
-    return wrong
+        violations.append(f"batch {batch} per GPU is not a whole number of sequences of a group of {tp} GPUs")
+    return violations
 
 
 def _experts(plan: Plan) -> list[str]:
-    wrong: list[str] = []
+    violations: list[str] = []
     cut = plan.layout.moe_tp
     if cut > 1:
         placed = any(assignment is not None for assignment in plan.experts)
         sizes = {len(stage.gpus) for stages in plan.layout.replicas for stage in stages}
-        wrong += [f"experts cut into {cut} parts are placed too"] * placed
-        return wrong + [f"experts cut into {cut} parts on stages of {size} GPUs" for size in sizes - {cut}]
-    for replica, own in ((0, plan.experts), *plan.unlike.items()):
-        wrong += _replica_experts(plan, replica, own)
-    return wrong
+        violations += [f"experts cut into {cut} parts are placed too"] * placed
+        return violations + [
+            f"experts cut into {cut} parts on stages of {size} GPUs" for size in sizes - {cut}
+        ]
+    for replica, held in ((0, plan.experts), *plan.unlike.items()):
+        violations += _replica_experts(plan, replica, held)
+    return violations
 
 
 def _replica_experts(plan: Plan, replica: int, experts: Sequence[Assignment | None]) -> list[str]:
     """What is wrong with the experts of a replica, and of those that hold the same."""
     moe = plan.deployment.model.moe
     alike = [replica] if replica else [r for r in range(len(plan.layout.replicas)) if r not in plan.unlike]
-    wrong = []
+    violations = []
     for index, (stage, assignment) in enumerate(zip(plan.layout.replicas[replica], experts, strict=True)):
         rows = moe_rows(plan.deployment, stage.layers)
         if not rows:
             continue
         if moe is None or assignment is None:
-            wrong.append(f"{_run(stage.layers)}: no experts are placed")
+            violations.append(f"{_run(stage.layers)}: no experts are placed")
             continue
         if assignment.gpus != len(stage.gpus):
-            wrong.append(
+            violations.append(
                 f"{_run(stage.layers)}: experts on {assignment.gpus} GPUs, the stage has {len(stage.gpus)}"
             )
             continue
@@ -211,12 +217,12 @@ def _replica_experts(plan: Plan, replica: int, experts: Sequence[Assignment | No
             try:
                 problem = Problem(np.ones((len(rows), moe.experts)), assignment.slots_per_gpu, spread=domains)
             except InputError as error:
-                wrong.append(f"{_run(stage.layers)}: {error}")
+                violations.append(f"{_run(stage.layers)}: {error}")
                 break
             together = plan.origin == "imported"  # other planners may put two copies on a GPU
             lines = verify_experts(assignment, problem, together=together, domains=used)
-            wrong += [f"{_run(stage.layers)}: {line}" for line in lines]
-    return wrong
+            violations += [f"{_run(stage.layers)}: {line}" for line in lines]
+    return violations
 
 
 def _failure_domains(plan: Plan, members: Sequence[Sequence[int]]) -> list[Ints | None]:
@@ -224,31 +230,31 @@ def _failure_domains(plan: Plan, members: Sequence[Sequence[int]]) -> list[Ints 
     if plan.spread == "gpu":
         return [None]
     number = plan.deployment.numbered(plan.spread)
-    found: dict[bytes, Ints | None] = {}
+    ways: dict[bytes, Ints | None] = {}
     for gpus in members:
         domains = np.unique(number[list(gpus)], return_inverse=True)[1].reshape(-1)
-        found.setdefault(domains.tobytes(), domains.astype(np.int64))
-    return list(found.values())
+        ways.setdefault(domains.tobytes(), domains.astype(np.int64))
+    return list(ways.values())
 
 
 def _memory(plan: Plan) -> list[str]:
     batch = plan.deployment.workload.batch
-    wrong = []
+    violations = []
     for index, stages in enumerate(plan.layout.replicas):
-        each = [
+        slots = [
             np.zeros(len(stage.gpus), dtype=np.int64) if assignment is None else assignment.slots_per_gpu
             for stage, assignment in zip(stages, plan.held_by(index), strict=True)
         ]
         memories = replica_memory(
-            plan.deployment, stages, tp=plan.layout.tp, slots=each, moe_tp=plan.layout.moe_tp
+            plan.deployment, stages, tp=plan.layout.tp, slots=slots, moe_tp=plan.layout.moe_tp
         )
         if batch > memories[0].most * (1 + 1e-9):
-            most = f"{memories[0].most:,.9g} at a time"
-            wrong.append(f"replica {index}: {batch:,.9g} sequences per GPU, and engines run {most}")
+            limit = f"{memories[0].most:,.9g} at a time"
+            violations.append(f"replica {index}: {batch:,.9g} sequences per GPU, and engines run {limit}")
         for stage, memory in zip(stages, memories, strict=True):
             if memory.used(batch) > memory.usable:
-                wrong.append(
+                violations.append(
                     f"replica {index}, {_run(stage.layers)}: {memory.used(batch) / 1e9:.2f} GB per GPU, "
                     f"{memory.usable / 1e9:.2f} GB usable"
                 )
-    return wrong
+    return violations

@@ -84,8 +84,8 @@ def choose_redundant(
                 break
     if budget.interrupted:
         slots = base.candidate.slots  # those that chose the layout
-        few = int(slots[0].sum()) - moe.experts
-        points = points or [_scored(deployment, layout, few, slots, base.balancedness, base.score)]
+        redundant_now = int(slots[0].sum()) - moe.experts
+        points = points or [_scored(deployment, layout, redundant_now, slots, base.balancedness, base.score)]
     return RedundancyCurve(layout=CurveLayout(layout.ep, layout.tp, layout.stages), points=tuple(points))
 
 
@@ -95,11 +95,13 @@ def _copies_tried(experts: int, gpus: int) -> Iterator[int]:
     None, a quarter, half and all of what fills the GPUs' last slots, then whole slots on every GPU; at most 3 slots
     for each expert, and no more on a GPU than there are experts.
     """
-    each = -(-experts // gpus)
-    few = each * gpus - experts
-    more = [(each + slots) * gpus - experts for slots in _MORE_SLOTS if each + slots <= experts]
-    most = (_MOST_SLOTS - 1) * experts
-    yield from sorted({0, few // 4, few // 2, few, *(count for count in more if count <= max(most, more[0]))})
+    fewest = -(-experts // gpus)
+    spare = fewest * gpus - experts
+    larger = [(fewest + slots) * gpus - experts for slots in _MORE_SLOTS if fewest + slots <= experts]
+    limit = (_MOST_SLOTS - 1) * experts
+    yield from sorted(
+        {0, spare // 4, spare // 2, spare, *(count for count in larger if count <= max(limit, larger[0]))}
+    )
 
 
 def _point(
@@ -114,13 +116,13 @@ def _point(
     layout = base.candidate.layout
     experts, _, _ = place_stages(deployment, layout, slots, loads, options, thorough=True)
     scorer, balance = placement_scorer(deployment, layout, experts, loads, options.split, fair=False)
-    most = wanted_batch(deployment.workload, scorer.max_batch, layout.tp)
+    limit = wanted_batch(deployment.workload, scorer.max_batch, layout.tp)
     if options.goal == "latency":
-        most = min(most, batch_of(1, layout.tp))
-    if not 0 < most <= scorer.max_batch:
+        limit = min(limit, batch_of(1, layout.tp))
+    if not 0 < limit <= scorer.max_batch:
         return None
     limit_s = base.candidate.limit_s
-    batch = batch_within(scorer, most, limit_s, least=most if deployment.workload.batch else 0)
+    batch = batch_within(scorer, limit, limit_s, least=limit if deployment.workload.batch else 0)
     if not batch:
         return None
     return _scored(deployment, layout, redundant, slots, balance, scorer.at(batch))
@@ -149,6 +151,6 @@ def _scored(
 def _expert_bytes(deployment: Deployment, layout: Layout, slots: tuple[Ints, ...]) -> float:
     """Bytes of the experts' weights on the fullest GPU of any stage."""
     moe = deployment.model.moe
-    each = 0.0 if moe is None else moe.expert_params * weight_sizes(deployment.model)["experts"]
+    expert_bytes = 0.0 if moe is None else moe.expert_params * weight_sizes(deployment.model)["experts"]
     rows = (len(moe_rows(deployment, stage.layers)) for stage in layout.replicas[0])
-    return max(count * int(row.max()) * each for count, row in zip(rows, slots, strict=True))
+    return max(count * int(row.max()) * expert_bytes for count, row in zip(rows, slots, strict=True))

@@ -125,8 +125,8 @@ class Engine(ABC):
         """Return the text of the file for a mapping."""
 
     @abstractmethod
-    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows:
-        """Return the rows of a file, what is wrong with the rest of it in ``found``.
+    def read(self, path: Path, facts: ModelFacts, ranks: int, findings: list[Finding]) -> Rows:
+        """Return the rows of a file, what is wrong with the rest of it in ``findings``.
 
         Raises
         ------
@@ -183,8 +183,8 @@ class Engine(ABC):
         """Return warnings before the launch, such as a split that differs from the plan's."""
         if launch.split in self.splits:
             return []
-        made = f"the plan was made for split {launch.split}, {self.title.partition(' ')[0]} splits evenly"
-        return [f"{made}: make it with rackplan plan --split even"]
+        reason = f"the plan was made for split {launch.split}, {self.title.partition(' ')[0]} splits evenly"
+        return [f"{reason}: make it with rackplan plan --split even"]
 
     def cannot_hold(self, mapping: ExpertMapping) -> str:
         """Return why it cannot represent a mapping, and the option that avoids it; empty if it can."""
@@ -204,12 +204,12 @@ class Engine(ABC):
         InputError
             If nothing can be read of it.
         """
-        found: list[Finding] = []
+        findings: list[Finding] = []
         try:
-            rows = self.read(path, facts, ranks, found)
+            rows = self.read(path, facts, ranks, findings)
         except NoRowsError as error:
-            return Inspected(None, (*found, *error.findings), self.around(facts, ranks, read=False))
+            return Inspected(None, (*findings, *error.findings), self.around(facts, ranks, read=False))
         inspected = inspect_rows(rows, self.rules, facts, ranks)
-        sound = not any(finding.kind in BAD for finding in found)
+        sound = not any(finding.kind in BAD for finding in findings)
         around = self.around(facts, ranks, read=True)
-        return Inspected(inspected.mapping if sound else None, (*found, *inspected.findings), around)
+        return Inspected(inspected.mapping if sound else None, (*findings, *inspected.findings), around)

@@ -132,9 +132,9 @@ def _balancedness(plan: Plan, engine: Engine, tp: int) -> float:
     """Balancedness under the engine's own split: the plan's, where the engine can be told to."""
     if plan.loads is None:
         return mean_of(plan.balancedness.values())
-    own = engine_balancedness(engine, tp, plan.deployment, plan.layout, plan.experts, plan.loads)
-    if own is not None:
-        return own
+    balance = engine_balancedness(engine, tp, plan.deployment, plan.layout, plan.experts, plan.loads)
+    if balance is not None:
+        return balance
     if plan.split in engine.splits:
         return mean_of(plan.balancedness.values())
     return mean_of(
@@ -153,7 +153,7 @@ def engine_balancedness(
     loads: ExpertLoads,
 ) -> float | None:
     """Return mean over max GPU load, over layers and loads, if ``engine`` has its own split; else None."""
-    found: list[float] = []
+    balances: list[float] = []
     for stage, part in zip(layout.replicas[0], experts, strict=True):
         if part is None:
             continue
@@ -161,8 +161,8 @@ def engine_balancedness(
         if shares is None:
             return None
         for tokens in loads.tokens[:, moe_rows(deployment, stage.layers)]:
-            found += part.balancedness(tokens, shares).tolist()
-    return mean_of(found)
+            balances += part.balancedness(tokens, shares).tolist()
+    return mean_of(balances)
 
 
 def own_balancedness(plan: Plan, engine: Engine | None) -> float | None:
@@ -181,10 +181,10 @@ def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFa
         except OSError as error:
             raise no_room(error) from None
         try:
-            found = require_sound(path, engine.title, engine.inspect(path, facts, mapping.ranks))
+            reread = require_sound(path, engine.title, engine.inspect(path, facts, mapping.ranks))
         except InputError as error:
             raise InputError(f"{engine.title} cannot hold this plan: {error}") from None
-    if not np.array_equal(found.slot_expert, mapping.slot_expert):
+    if not np.array_equal(reread.slot_expert, mapping.slot_expert):
         raise AssertionError(f"the {engine.name} file does not hold the plan, please report it")
 
 
@@ -225,14 +225,14 @@ def _launch(
 
 
 def _notes(plan: Plan, launch: Launch) -> list[str]:
-    found = []
+    notes = []
     model = plan.deployment.model
     if launch.model == served_name(model) and not checkpoint_of(model):
-        what = f"no known checkpoint has {model.name}"
-        own = f" with weights in {model.weights_override}" if model.weights_override else ""
-        found.append(f"{what}{own}: replace {launch.model} by one (`model_path`)")
+        reason = f"no known checkpoint has {model.name}"
+        weights = f" with weights in {model.weights_override}" if model.weights_override else ""
+        notes.append(f"{reason}{weights}: replace {launch.model} by one (`model_path`)")
     if launch.tp != plan.layout.tp:
-        found.append(
+        notes.append(
             f"the plan was made and priced for attention with tensor parallelism {plan.layout.tp}, but the "
             f"engine is started with {launch.tp}"
         )
@@ -240,16 +240,16 @@ def _notes(plan: Plan, launch: Launch) -> list[str]:
         sizes = ", ".join(
             f"{stage.layers.start}-{stage.layers.stop - 1}" for stage in plan.layout.replicas[0]
         )
-        found.append(
+        notes.append(
             f"the plan's pipeline stages hold layers {sizes}; an engine with other stage boundaries puts "
             "experts on other GPUs"
         )
     alike = len(plan.layout.replicas) - len(plan.unlike)
     if alike > 1:
-        found.append(f"{alike} replicas: start one server per replica, all with this file")
+        notes.append(f"{alike} replicas: start one server per replica, all with this file")
     for replica in plan.unlike:
         gpus = sum(len(stage.gpus) for stage in plan.layout.replicas[replica])
-        found.append(
+        notes.append(
             f"replica {replica}, of {gpus} GPUs, holds different experts, so this file does not apply to it"
         )
-    return found
+    return notes

@@ -103,9 +103,9 @@ def imported_plan(
         request=replace(options, ep=mapping.ranks),
         origin="imported",
     )
-    wrong = verify_plan(plan)
-    if wrong:
-        raise InputError(f"{note}: {wrong[0]}.")
+    violations = verify_plan(plan)
+    if violations:
+        raise InputError(f"{note}: {violations[0]}.")
     return replace(plan, failures=find_failures(plan))
 
 
@@ -124,19 +124,19 @@ def _laid_out(deployment: Deployment, mapping: ExpertMapping, shape: Shape) -> t
     """Return the deployment at the batch asked for, or the largest, and the layers on the groups of ``shape``."""
     groups = shape.replicas[0]
     slots = [np.full(mapping.ranks, mapping.slots_per_rank, dtype=np.int64) for _ in groups]
-    most = batch_that_fits(deployment, shape, slots)
-    batch = wanted_batch(deployment.workload, most, shape.tp)
-    if not most:
+    largest = batch_that_fits(deployment, shape, slots)
+    batch = wanted_batch(deployment.workload, largest, shape.tp)
+    if not largest:
         raise InfeasibleError(
             f"HBM capacity binds: {deployment.model.name} with {mapping.slots_per_rank} slots per layer on "
             f"each of {mapping.ranks} GPUs of {deployment.cluster.name} does not fit even one sequence a group; give "
             f"{input_name('stages')}, a larger {input_name('ep')} on more GPUs, a smaller "
             f"{input_name('weights')} or a shorter {input_name('context')}."
         )
-    if batch > most:
+    if batch > largest:
         raise InfeasibleError(
             f"HBM capacity binds: {input_name('batch')} {batch:,.9g} does not fit; the largest that fits is "
-            f"{most:,.9g} sequences per GPU."
+            f"{largest:,.9g} sequences per GPU."
         )
     deployment = deployment.with_batch(batch)
     ranges = split_layers(deployment, groups, tp=shape.tp, slots=slots)

@@ -83,29 +83,29 @@ def choose(
     start = _first_answer(problem, budget.fixed(_START_S), options.seed)
     if options.goal == "throughput":
         # no hint: what it is near keeps the search from better ones (measured)
-        first = search.reach(-built.requests, part=_MAIN, gap=CLOSE)
+        reached = search.reach(-built.requests, part=_MAIN, gap=CLOSE)
         if search.best is None or start.requests > search.best.requests:
             search.best = start
             built.model.add(built.requests >= start.requests)
-        bound = problem.steps if math.isnan(first.bound) else -first.bound
+        bound = problem.steps if math.isnan(reached.bound) else -reached.bound
         if not search.best.requests:
             _refuse(problem, traffic, proven=bound < 1)
-        proof = _proof(search.best.requests * tok_s, bound * tok_s, optimal=first.optimal)
+        proof = _proof(search.best.requests * tok_s, bound * tok_s, optimal=reached.optimal)
         search.reach(built.total(lambda column: column.shape.gpus), gap=SLACK, most_s=_LATER_S)
     else:
         cost = built.total(problem.cost_of)
         search.best = start if start.requests else None
         built.model.add(built.requests >= 1)
         if search.best is None:
-            first = search.reach(cost, part=_MAIN, gap=CLOSE, keep=False)
+            reached = search.reach(cost, part=_MAIN, gap=CLOSE, keep=False)
             if search.best is None:
-                _refuse(problem, traffic, proven=first.impossible)
+                _refuse(problem, traffic, proven=reached.impossible)
         proof = _least_per_request(search, cost, tok_s)
     assert search.best is not None  # noqa: S101 - else it is refused
     if any(
-        len(one.shape.blocks) > 1
-        for one, many in zip(problem.columns, search.best.counts, strict=True)
-        if many
+        len(joined.shape.blocks) > 1
+        for joined, count in zip(problem.columns, search.best.counts, strict=True)
+        if count
     ):
         search.reach(built.total(lambda column: len(column.shape.blocks) - 1), most_s=_JOINTS_S)
     unit = _UNITS[options.goal]
@@ -129,14 +129,14 @@ class _Search:
     ) -> Found:
         """Make ``goal`` least, in a part of the work that is left; ``keep`` it so from now on."""
         self.built.model.minimize(goal)
-        found = solve(
+        result = solve(
             self.built, self.clock.part(part), seed=self.seed, start=self.best, gap=gap, most_s=most_s
         )
-        if found.answer is not None:
-            self.best = found.answer
+        if result.answer is not None:
+            self.best = result.answer
             if keep:
-                self.built.model.add(goal <= round(found.value))
-        return found
+                self.built.model.add(goal <= round(result.value))
+        return result
 
 
 def _first_answer(problem: Problem, budget: Budget, seed: int) -> Answer:
@@ -144,7 +144,7 @@ def _first_answer(problem: Problem, budget: Budget, seed: int) -> Answer:
 
     They are those of each pool and kind of domain that serve most at their cost, and the smallest.
     """
-    columns, kept = problem.columns, list[int]()
+    columns, chosen = problem.columns, list[int]()
     pools: dict[object, list[int]] = {}
     for number, column in enumerate(columns):
         kinds = frozenset(block.kind for block in column.shape.blocks)
@@ -152,15 +152,15 @@ def _first_answer(problem: Problem, budget: Budget, seed: int) -> Answer:
     for numbers in pools.values():
         numbers.sort(key=lambda n: -problem.rate(columns[n]) / problem.cost_of(columns[n]))
         smallest = min(numbers, key=lambda n: columns[n].shape.gpus)
-        kept += dict.fromkeys([*numbers[:_FEW_COLUMNS], smallest])
-    built = build(replace(problem, columns=[columns[number] for number in kept]))
+        chosen += dict.fromkeys([*numbers[:_FEW_COLUMNS], smallest])
+    built = build(replace(problem, columns=[columns[number] for number in chosen]))
     built.model.maximize(built.requests)
-    found = solve(built, budget, seed=seed, gap=SLACK).answer
-    counts = {} if found is None else dict(zip(kept, found.counts, strict=True))
-    every = tuple(counts.get(number, 0) for number in range(len(columns)))
-    if found is None:
-        return Answer(every, tuple(() for _ in problem.classes), 0, every)
-    return replace(found, counts=every, values=every)
+    best = solve(built, budget, seed=seed, gap=SLACK).answer
+    counts = {} if best is None else dict(zip(chosen, best.counts, strict=True))
+    expanded = tuple(counts.get(number, 0) for number in range(len(columns)))
+    if best is None:
+        return Answer(expanded, tuple(() for _ in problem.classes), 0, expanded)
+    return replace(best, counts=expanded, values=expanded)
 
 
 def _least_per_request(search: _Search, cost: Any, tok_s: float) -> Proof:
@@ -176,9 +176,9 @@ def _least_per_request(search: _Search, cost: Any, tok_s: float) -> Proof:
 
     # each pool of its cheapest replicas, as many as are just enough: no whole numbers cost less
     least_of: dict[tuple[int, str], float] = defaultdict(lambda: math.inf)
-    for one in problem.columns:
-        key = one.model, one.role
-        least_of[key] = min(least_of[key], problem.cost_of(one) / max(problem.rate(one), 1))
+    for column in problem.columns:
+        key = column.model, column.role
+        least_of[key] = min(least_of[key], problem.cost_of(column) / max(problem.rate(column), 1))
     models = {model for model, _ in problem.needs}
     bound = sum(
         min(least_of[model, BOTH], sum(least_of[key] for key in problem.needs if key[0] == model))
@@ -188,15 +188,15 @@ def _least_per_request(search: _Search, cost: Any, tok_s: float) -> Proof:
         least = ratio()
         # as near the bound as a larger fleet may be, long searches gain a millionth of the cost (measured)
         most_s = _START_S if least <= bound * (1 + SLACK) else math.inf
-        fine = _fine(problem, least)
-        gain = fine * cost - math.floor(least * fine) * built.requests
-        found = search.reach(gain, part=1 / 3, gap=_PART_OF_GAIN, most_s=most_s, keep=False)
+        steps_of = _fine(problem, least)
+        gain = steps_of * cost - math.floor(least * steps_of) * built.requests
+        result = search.reach(gain, part=1 / 3, gap=_PART_OF_GAIN, most_s=most_s, keep=False)
         if ratio() >= least * (1 - _EQUAL):
-            bound = least if found.optimal else min(bound, least)
+            bound = least if result.optimal else min(bound, least)
             break
     if not search.clock.cut:
-        most, fine = ratio() * (1 + SLACK), _fine(problem, ratio())
-        built.model.add(fine * cost <= math.ceil(most * fine) * built.requests)
+        ceiling, steps_of = ratio() * (1 + SLACK), _fine(problem, ratio())
+        built.model.add(steps_of * cost <= math.ceil(ceiling * steps_of) * built.requests)
         search.reach(-built.requests, gap=SLACK, most_s=_LATER_S)
         search.reach(cost, most_s=_START_S)
     steps = COST_STEPS * tok_s
@@ -212,10 +212,10 @@ def _fine(problem: Problem, ratio: float) -> int:
 def _problem(
     classes: Sequence[DomainClass], traffic: Traffic, priced: Sequence[Priced], options: FleetOptions
 ) -> Problem:
-    columns = [column for one in priced for column in one.columns]
+    columns = [column for entry in priced for column in entry.columns]
     needs = {(model, phase): share for model, share in enumerate(traffic.shares) for phase in traffic.phases}
-    gpus = sum(one.domains * one.size for one in classes)
-    most = min(
+    gpus = sum(domains.count * domains.size for domains in classes)
+    limit = min(
         gpus
         * max(
             column.requests_per_s / column.shape.gpus
@@ -226,8 +226,8 @@ def _problem(
         for key, share in needs.items()
     )
     figure = _costs(options.goal, traffic.deployments[0][0].prices)
-    cost = {one.kind: figure(one.spec.gpu) for one in classes}
-    return Problem(classes, columns, needs, cost, most, options.most_layouts)
+    cost = {domains.kind: figure(domains.spec.gpu) for domains in classes}
+    return Problem(classes, columns, needs, cost, limit, options.most_layouts)
 
 
 def _costs(goal: Goal, book: PriceBook) -> Callable[[GpuSpec], float]:
@@ -248,7 +248,7 @@ def _refuse(problem: Problem, traffic: Traffic, *, proven: bool) -> NoReturn:
         f"to {'prefill' if key[1] == PREFILL else 'decode'} {traffic.deployments[key[0]][0].model.name}"
         for key in problem.needs
     ]
-    gpus = sum(one.domains * one.size for one in problem.classes)
+    gpus = sum(domains.count * domains.size for domains in problem.classes)
     raise LimitError(
         traffic.first_to_go,
         f"{gpus} GPUs do not hold a replica of each kind beside the others{traffic.limits}: the least take "

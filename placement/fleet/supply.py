@@ -50,10 +50,10 @@ class FleetOnUnits:
                 self._found[units] = self._served(units)
             except (InfeasibleError, NoAnswerError) as error:
                 self._found[units] = error
-        found = self._found[units]
-        if not isinstance(found, Served):
-            raise found
-        return found
+        outcome = self._found[units]
+        if not isinstance(outcome, Served):
+            raise outcome
+        return outcome
 
     def _served(self, units: int) -> Served:
         cluster = repeated(self.deployment.cluster, units)

@@ -75,23 +75,23 @@ def with_parts(deployment: Deployment, layouts: Sequence[Fitted], goal: Goal) ->
     """
     if goal in ("throughput", "latency"):
         return list(layouts)
-    found = [] if goal == "gpus" else list(layouts)
+    chosen = [] if goal == "gpus" else list(layouts)
     for fit in layouts:
         kinds = fit.scorer.alike
         if goal == "gpus":
-            found += _parts(deployment, fit, [row[:1] for row in kinds])
+            chosen += _parts(deployment, fit, [row[:1] for row in kinds])
         elif len(kinds) > 1:
-            found += _parts(deployment, fit, kinds)
-    return found
+            chosen += _parts(deployment, fit, kinds)
+    return chosen
 
 
 def cheaper_kinds(deployment: Deployment, options: PlanOptions) -> list[Fitted]:
     """Return layouts on GPUs of one kind alone, where the cluster has several: for the least cost of a token."""
     arranged = of_one_kind(deployment)
-    found = fitted_layouts(
+    fits = fitted_layouts(
         deployment, options.copies, options.spread, arranged, cut_experts=options.cuts_experts
     )
-    return [fit for fit in found if options.admits(fit.layout)]
+    return [fit for fit in fits if options.admits(fit.layout)]
 
 
 def fewer_gpus(
@@ -106,10 +106,10 @@ def fewer_gpus(
     )
     below = min(able, default=len(deployment.cluster.gpus))
     arranged = single_replicas(deployment, below)
-    found = fitted_layouts(
+    fits = fitted_layouts(
         deployment, options.copies, options.spread, arranged, cut_experts=options.cuts_experts
     )
-    return [fit for fit in found if options.admits(fit.layout)]
+    return [fit for fit in fits if options.admits(fit.layout)]
 
 
 def _parts(deployment: Deployment, fit: Fitted, rows: Sequence[tuple[int, ...]]) -> Iterator[Fitted]:
@@ -123,19 +123,19 @@ def _parts(deployment: Deployment, fit: Fitted, rows: Sequence[tuple[int, ...]])
 
 
 def soon_enough(
-    deployment: Deployment, layouts: Sequence[Fitted], first: Mapping[LayoutKey, float], limit_s: float
+    deployment: Deployment, layouts: Sequence[Fitted], first_s_of: Mapping[LayoutKey, float], limit_s: float
 ) -> list[Fitted]:
-    """Return the layouts of which ``first``, the seconds to a prompt's first token, is at most ``limit_s``.
+    """Return the layouts of which ``first_s_of``, the seconds to a prompt's first token, is at most ``limit_s``.
 
     Raises
     ------
     InfeasibleError
         If there is none.
     """
-    seconds = [first.get(key_of(fit.layout), np.inf) for fit in layouts]
+    seconds = [first_s_of.get(key_of(fit.layout), np.inf) for fit in layouts]
     if min(seconds) > limit_s:
         refuse_first_token(deployment, limit_s, min(seconds))
-    return [fit for fit, each in zip(layouts, seconds, strict=True) if each <= limit_s]
+    return [fit for fit, first_token_s in zip(layouts, seconds, strict=True) if first_token_s <= limit_s]
 
 
 GOAL_WORDS: dict[Goal, str] = {
@@ -177,8 +177,8 @@ def service_words(
         )
     if level.usual:
         text += f" {usual_words(fastest_s, held=limit_s is not None)} "
-        more = "; none: largest batch that fits" * (limit_s is not None)
-        text += f"(default; {called('tpot_ms')} changes it{more})"
+        hint = "; none: largest batch that fits" * (limit_s is not None)
+        text += f"(default; {called('tpot_ms')} changes it{hint})"
     elif limit_s is not None:
         text += f" at {limit_s * 1e3:g} ms per token or less ({called('tpot_ms')})"
     elif not workload.batch and options.goal != "latency":

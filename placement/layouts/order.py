@@ -80,12 +80,12 @@ def solve_order(
 
 
 def improve_order(
-    asked: Deployment, placed: Placed, loads: ExpertLoads | None, options: PlanOptions, budget: Budget
+    requested: Deployment, placed: Placed, loads: ExpertLoads | None, options: PlanOptions, budget: Budget
 ) -> tuple[Placed, OrderProof | None]:
     """Return a layout with its stages in the best order over unlike domains, never a slower one, and what is proven.
 
     Idle domains may take the place of those in use. A layout of one stage, of several replicas, or on domains that
-    are all alike comes back as it is, without a proof. ``asked`` is the deployment with the batch that was asked for.
+    are all alike comes back as it is, without a proof. ``requested`` has the batch that was asked for.
     """
     candidate = placed.candidate
     deployment, layout = candidate.deployment, candidate.layout
@@ -100,28 +100,28 @@ def improve_order(
     if len(set(problem.alike)) == 1:
         return placed, None
     try:
-        found = solve_order(problem, budget, known=[current], seed=options.seed, worth_s=ORDER_S)
+        solved = solve_order(problem, budget, known=[current], seed=options.seed, worth_s=ORDER_S)
     except InfeasibleError:
         return placed, None  # slots by free HBM fit where even ones do not
     objective = problem.step_seconds(current, ranges)
     better = None
-    if found.step_s < objective:
-        shape = Shape((tuple(groups[group] for group in found.order),), layout.tp, layout.moe_tp)
-        better = _best_placed(asked, placed, shape, found.ranges, loads, options)
+    if solved.step_s < objective:
+        shape = Shape((tuple(groups[group] for group in solved.order),), layout.tp, layout.moe_tp)
+        better = _best_placed(requested, placed, shape, solved.ranges, loads, options)
     if better is not None and better.worth > placed.worth:
         placed = replace(better, passed_over=placed.passed_over, service_level=placed.service_level)
-        objective, used = found.step_s, found.order
+        objective, used = solved.step_s, solved.order
     else:
         used = current
-    bound = min(found.bound_s, objective)
-    status = "OPTIMAL" if found.status == "OPTIMAL" and objective <= found.step_s else "FEASIBLE"
+    bound = min(solved.bound_s, objective)
+    status = "OPTIMAL" if solved.status == "OPTIMAL" and objective <= solved.step_s else "FEASIBLE"
     return placed, OrderProof(
         status,
         objective,
         bound,
         max(0.0, 1 - bound / objective),
         _in_turn(problem, groups, used),
-        found.search,
+        solved.search,
     )
 
 
@@ -141,7 +141,7 @@ def _in_turn(problem: OrderProblem, groups: Sequence[Group], used: Sequence[int]
 
 
 def _best_placed(
-    asked: Deployment,
+    requested: Deployment,
     placed: Placed,
     shape: Shape,
     ranges: tuple[range, ...],
@@ -149,19 +149,22 @@ def _best_placed(
     options: PlanOptions,
 ) -> Placed | None:
     """Return the shape with its experts placed, split for the batch there was or its largest; None if none fits."""
-    slots = stage_slots(asked, shape, options.copies, options.spread)
+    slots = stage_slots(requested, shape, options.copies, options.spread)
     if slots is None:
         return None
-    fitting = Fitting(shape, slots, batch_that_fits(asked, shape, slots))
-    now = placed.candidate.deployment
+    fitting = Fitting(shape, slots, batch_that_fits(requested, shape, slots))
+    current = placed.candidate.deployment
     best: Placed | None = None
-    for deployment, fit in ((now, fitted(now, fitting, ranges)), (asked, fitted(asked, fitting))):
+    for deployment, fit in (
+        (current, fitted(current, fitting, ranges)),
+        (requested, fitted(requested, fitting)),
+    ):
         if fit is None or not options.admits(fit.layout):
             continue
-        most = wanted_batch(asked.workload, fit.scorer.max_batch, shape.tp)
-        whole = replace(fit, batch=most, fixed=placed.candidate.fitted.fixed)
+        batch = wanted_batch(requested.workload, fit.scorer.max_batch, shape.tp)
+        resized = replace(fit, batch=batch, fixed=placed.candidate.fitted.fixed)
         limit_s, aim = placed.candidate.limit_s, placed.candidate.aim
-        for candidate in candidates(deployment, [whole], limit_s, aim):
+        for candidate in candidates(deployment, [resized], limit_s, aim):
             trial = place(candidate, loads, options)
             if trial.meets and (best is None or trial.worth > best.worth):
                 best = trial

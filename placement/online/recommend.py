@@ -24,6 +24,6 @@ class Recommendation:
 
 def recommend(runs: Sequence[Run]) -> Recommendation:
     """Return which of the runs to take; ties go to the first."""
-    most = max(runs, key=lambda run: run.tok_s)
-    good = [run for run in runs if run.tok_s >= most.tok_s * (1 - EQUAL)]
-    return Recommendation(min(good, key=lambda run: (run.bytes_moved, len(run.replans))), most)
+    fastest = max(runs, key=lambda run: run.tok_s)
+    equal = [run for run in runs if run.tok_s >= fastest.tok_s * (1 - EQUAL)]
+    return Recommendation(min(equal, key=lambda run: (run.bytes_moved, len(run.replans))), fastest)

@@ -60,11 +60,11 @@ class PlanCosts:
 
     def groups(self, scenarios: ExpertLoads | None) -> tuple[Group, ...]:
         """Return the EP groups of one replica; of several the GPUs of the first."""
-        plan, found = self._plan, []
+        plan, groups_of = self._plan, []
         for index, rows in zip(self._stages, self._rows, strict=True):
             stage, part = plan.layout.replicas[0][index], self._part(index)
             gpus = list(stage.gpus)
-            found.append(
+            groups_of.append(
                 Group(
                     part.slots_per_gpu,
                     part.experts,
@@ -77,7 +77,7 @@ class PlanCosts:
                     None if scenarios is None else scenarios.tokens[:, rows],
                 )
             )
-        return tuple(found)
+        return tuple(groups_of)
 
     def _part(self, index: int) -> Assignment:
         part = self._plan.experts[index]
@@ -109,11 +109,11 @@ class PlanCosts:
         """Return what the moves of all replicas take; each fetches within itself, as engines do."""
         replicas = self._plan.layout.replicas
         parts, copies, total = [], 0, 0.0
-        for index, group, before, after, size in zip(
+        for index, group, current, next_placement, size in zip(
             self._stages, self._groups, old, new, self._bytes, strict=True
         ):
-            task = group.task(before)
-            part = fetched(task, after, group.nodes, group.domains, size)
+            task = group.task(current)
+            part = fetched(task, next_placement, group.nodes, group.domains, size)
             copies += part.size.size * len(replicas)
             total += part.bytes * len(replicas)
             moving = replicas[: 1 if self._apart else None]

@@ -176,13 +176,13 @@ class Run:
     @property
     def copies_moved(self) -> float:
         """Part of the copies that a re-plan moves, mean over re-plans; 0 without any."""
-        moved = [each.moves.copies for each in self.replans]
+        moved = [replan.moves.copies for replan in self.replans]
         return sum(moved) / len(moved) / self.setting.copies if moved else 0.0
 
     @property
     def bytes_moved(self) -> float:
         """Bytes of all moves."""
-        return float(sum(each.moves.bytes for each in self.replans))
+        return float(sum(replan.moves.bytes for replan in self.replans))
 
     @property
     def imbalance_s(self) -> float:
@@ -192,7 +192,7 @@ class Run:
     @property
     def moves_s(self) -> float:
         """Seconds that steps lost to moves."""
-        return float(sum(each.lost_s for each in self.replans))
+        return float(sum(replan.lost_s for replan in self.replans))
 
     @property
     def tokens(self) -> float:

@@ -38,8 +38,8 @@ class Votes(NamedTuple):
     weights: Floats
 
 
-def votes(last: Floats, memory: Memory, stored: Floats) -> Votes:
-    """Return the votes of the ``last`` window ``[layers, experts]``, of kinds of windows and of ``stored`` scenarios.
+def votes(window: Floats, memory: Memory, stored: Floats) -> Votes:
+    """Return the votes of the last ``window`` ``[layers, experts]``, of kinds of windows and of ``stored`` scenarios.
 
     At least one window has been seen. Rows are of mean 1, or all 0 where nothing is known: there a vote is as the
     last window. A layer without tokens in the last window counts as even.
@@ -58,9 +58,9 @@ def votes(last: Floats, memory: Memory, stored: Floats) -> Votes:
         weights[len(memory.windows)] += weights[0]
         weights[0] = 0.0
     heard = weights >= LEAST * weights.max()
-    now = np.where(last.max(axis=1, keepdims=True) > 0, last, 1.0)
-    loads = np.concatenate([last[None], memory.loads, stored])[heard]
-    loads = np.where(loads.max(axis=2, keepdims=True) > 0, loads, now)
+    filled = np.where(window.max(axis=1, keepdims=True) > 0, window, 1.0)
+    loads = np.concatenate([window[None], memory.loads, stored])[heard]
+    loads = np.where(loads.max(axis=2, keepdims=True) > 0, loads, filled)
     return Votes(loads, weights[heard] / weights[heard].sum())
 
 
@@ -72,9 +72,9 @@ def _fading(age: Ints) -> Floats:
 
 def relative(tokens: Floats) -> Floats:
     """Return ``[.., experts]`` loads divided by the mean of their row; rows without tokens stay 0."""
-    most = tokens.max(axis=-1, keepdims=True)
+    largest = tokens.max(axis=-1, keepdims=True)
     # First the largest: the sum of loads near 1e308 overflows.
-    scaled = tokens / np.where(most > 0, most, 1.0)
+    scaled = tokens / np.where(largest > 0, largest, 1.0)
     mean = scaled.mean(axis=-1, keepdims=True)
     scaled /= np.where(mean > 0, mean, 1.0)
     return scaled
@@ -86,4 +86,6 @@ def workloads(scenarios: Floats) -> Floats:
     Groups are those of a plan (:func:`placement.experts.scenario_groups.group_scenarios`), at most :data:`MOST`.
     """
     group, _ = group_scenarios(scenarios, most=MOST)
-    return relative(np.stack([scenarios[group == each].mean(axis=0) for each in range(int(group.max()) + 1)]))
+    return relative(
+        np.stack([scenarios[group == number].mean(axis=0) for number in range(int(group.max()) + 1)])
+    )

@@ -60,8 +60,8 @@ def _equal_rows_once(rows: list[list[int]]) -> list[list[int]]:
 def _phase_first(workload: Workload) -> dict[str, Any]:
     """Return a workload as files have it, without what is of prompts where that is nothing."""
     of_prompts = ("prefix_hit", "prompt", "answer", "prompt_share", "prompt_chunk", "held", "states")
-    rest = {key: value for key, value in asdict(workload).items() if key not in of_prompts or value}
-    return {"phase": workload.phase, **rest}
+    fields = {key: value for key, value in asdict(workload).items() if key not in of_prompts or value}
+    return {"phase": workload.phase, **fields}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,19 +30,19 @@ def held_against(plan: Plan, stored: object, where: str) -> Plan:
     ``plan`` is scored again, and has the proof of the file; that is computed again where it is wrong. ``stored`` is
     the ``score`` of the file.
     """
-    told = _inside(stored)
-    computed: dict[str, Any] = {**plan_score_to_dict(plan)} if told else {}
-    traced = bool(_inside(told.get("traffic")).get("routing"))
+    score = _inside(stored)
+    computed: dict[str, Any] = {**plan_score_to_dict(plan)} if score else {}
+    traced = bool(_inside(score.get("traffic")).get("routing"))
     if traced:
-        computed = _without_traces(told, computed)
+        computed = _without_traces(score, computed)
     wrong_proof = [] if traced else [*_of_proof(plan)]
-    found = [*_different("score", told, computed), *wrong_proof]
-    if not found:
+    differences = [*_different("score", score, computed), *wrong_proof]
+    if not differences:
         return plan
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    rest = f" and {len(differences) - _NAMED} more" if len(differences) > _NAMED else ""
     words = (
-        f"{where}: stored figures differ from those computed again: {', '.join(found[:_NAMED])}{more}; the file was "
-        "edited, or is from another version of rackplan, and the computed ones are used"
+        f"{where}: stored figures differ from those computed again: {', '.join(differences[:_NAMED])}{rest}; the "
+        "file was edited, or is from another version of rackplan, and the computed ones are used"
     )
     return replace(plan, differences=words, proof=_proof_again(plan) if wrong_proof else plan.proof)
 

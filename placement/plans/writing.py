@@ -90,18 +90,18 @@ def plan_score_to_dict(plan: Plan) -> PlanScoreData:
 
 def _nested(parts_s: Mapping[tuple[str, str], float]) -> dict[str, dict[str, float]]:
     """Seconds by part, then by what bound it."""
-    found: dict[str, dict[str, float]] = {}
+    nested: dict[str, dict[str, float]] = {}
     for (term, limit), seconds in parts_s.items():
-        found.setdefault(term, {})[limit] = seconds
-    return found
+        nested.setdefault(term, {})[limit] = seconds
+    return nested
 
 
 def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None = None) -> dict[str, Any]:
     """Return ``plan`` as JSON-able data in schema 3."""
-    deployment, others = plan.deployment, list[Plan]()
+    deployment, models = plan.deployment, list[Plan]()
     for pool in plan.pools:
-        if pool.deployment.model.name not in {one.deployment.model.name for one in (plan, *others)}:
-            others.append(pool)
+        if pool.deployment.model.name not in {known.deployment.model.name for known in (plan, *models)}:
+            models.append(pool)
     document = PlanFile(
         **_part(plan),
         schema_version=SCHEMA_VERSION,
@@ -116,7 +116,7 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
             cluster=cluster_to_dict(deployment.cluster),
             workload=deployment.workload,
             loads=_loads(plan),
-            models=tuple(ModelInputsPart(model=_model(pool), loads=_loads(pool)) for pool in others),
+            models=tuple(ModelInputsPart(model=_model(pool), loads=_loads(pool)) for pool in models),
             seed=plan.request.seed,
             prices=deployment.prices,
             physics=deployment.correction.physics,
@@ -243,8 +243,8 @@ def _expert_rows(plan: Plan) -> dict[str, list[list[int]]]:
             held = [slots[start:stop] for start, stop in pairwise(cuts)]
             row = rows.setdefault(str(layer), [[]] * len(plan.deployment.cluster.gpus))
             for stage in stages:
-                for gpu, here in zip(stage.gpus, held, strict=True):
-                    row[gpu] = here  # replicas share their lists
+                for gpu, experts in zip(stage.gpus, held, strict=True):
+                    row[gpu] = experts  # replicas share their lists
     return dict(sorted(rows.items(), key=lambda row: int(row[0]))) if plan.unlike else rows
 
 

@@ -81,18 +81,20 @@ def rebalance_experts(
         how = _algorithm(algorithm)
         loads = _summed(tokens_per_expert)
         slots = whole(num_physical_experts, "num_physical_experts")
-        each = whole(num_local_physical_experts, "num_local_physical_experts")
-        if slots % each:
+        slots_per_rank = whole(num_local_physical_experts, "num_local_physical_experts")
+        if slots % slots_per_rank:
             raise InputError(
-                f"num_physical_experts {slots} is not a multiple of num_local_physical_experts {each}: "
+                f"num_physical_experts {slots} is not a multiple of num_local_physical_experts {slots_per_rank}: "
                 "every rank needs the same number."
             )
         groups, nodes = _groups(how, num_groups, num_nodes)
         old = _running(len(loads), slots)
-        alive = _alive(slots // each) if how.elastic else np.ones(slots // each, dtype=bool)
-        phy2log = _placed(loads, alive, each, groups, nodes, old)
+        alive = (
+            _alive(slots // slots_per_rank) if how.elastic else np.ones(slots // slots_per_rank, dtype=bool)
+        )
+        phy2log = _placed(loads, alive, slots_per_rank, groups, nodes, old)
     experts = loads.shape[1]
-    counted = phy2log if alive.all() else np.where(np.repeat(alive, each), phy2log, experts)
+    counted = phy2log if alive.all() else np.where(np.repeat(alive, slots_per_rank), phy2log, experts)
     count = logical_count(counted, experts + 1)[:, :experts]
     width = slots - experts + 1 if how.vectorised else int(count.max())
     maps = phy2log, _slots_of(counted, experts, width), count
@@ -138,8 +140,8 @@ def _running(layers: int, slots: int) -> Ints | None:
     metadata = None if module is None else module.get_global_expert_location_metadata()
     if metadata is None or tuple(metadata.physical_to_logical_map_cpu.shape) != (layers, slots):
         return None
-    found: Ints = metadata.physical_to_logical_map_cpu.numpy().astype(np.int64)
-    return found
+    placed: Ints = metadata.physical_to_logical_map_cpu.numpy().astype(np.int64)
+    return placed
 
 
 def _alive(ranks: int) -> Bools:
@@ -156,19 +158,19 @@ def _alive(ranks: int) -> Bools:
     return alive
 
 
-def _placed(loads: Any, alive: Bools, each: int, groups: int, nodes: int, old: Ints | None) -> Ints:
+def _placed(loads: Any, alive: Bools, slots_per_rank: int, groups: int, nodes: int, old: Ints | None) -> Ints:
     """Return the expert of each slot; slots of lost ranks hold expert 0, as SGLang's own policy has it."""
     called = "num_physical_experts", "ranks"
-    lives = np.repeat(alive, each)
+    lives = np.repeat(alive, slots_per_rank)
     whole_world = bool(alive.all())
     if not whole_world:
         groups = nodes = 1
         old = None if old is None else old[:, lives]
-    found = plan(request(loads, int(lives.sum()), int(alive.sum()), groups, nodes, old=old, called=called))
+    placed = plan(request(loads, int(lives.sum()), int(alive.sum()), groups, nodes, old=old, called=called))
     if whole_world:
-        return found
+        return placed
     phy2log = np.zeros((len(loads), lives.size), dtype=np.int64)
-    phy2log[:, lives] = found
+    phy2log[:, lives] = placed
     return phy2log
 
 
@@ -176,8 +178,8 @@ def _slots_of(phy2log: Ints, experts: int, width: int) -> Ints:
     """Return :func:`logical_to_physical` of slots that may hold no expert (``experts``), which have no row."""
     if phy2log.max() < experts:
         return logical_to_physical(phy2log, experts, width)
-    most = max(width, int((phy2log == experts).sum(axis=1).max()))
-    return logical_to_physical(phy2log, experts + 1, most)[:, :experts, :width]
+    widest = max(width, int((phy2log == experts).sum(axis=1).max()))
+    return logical_to_physical(phy2log, experts + 1, widest)[:, :experts, :width]
 
 
 def _in_form(maps: tuple[Ints, Ints, Ints], how: _Algorithm, sample: Any) -> tuple[Any, Any, Any]:
@@ -189,5 +191,5 @@ def _in_form(maps: tuple[Ints, Ints, Ints], how: _Algorithm, sample: Any) -> tup
             phy2log = phy2log.astype(np.int32)
     stays = how.vectorised and not how.hierarchical and is_tensor(sample)
     device = sample.device if stays else "cpu"
-    first, second, third = (as_given(each, sample, device) for each in (phy2log, log2phy, count))
-    return first, second, third
+    placed, slots_of, copies = (as_given(table, sample, device) for table in (phy2log, log2phy, count))
+    return placed, slots_of, copies

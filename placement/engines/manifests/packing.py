@@ -61,9 +61,9 @@ class Packing:
     def words(self) -> str:
         """The same for a person."""
         must = "must" if self.required else "should"
-        each = f", each {self.hosts} in order under one {self.part.name}" if self.part else ""
-        labels = ", ".join(sorted({one.label for one in (self.level, self.part) if one}))
-        return f"hosts of a replica {must} share one {self.level.name}{each}: nodes need the label {labels}"
+        runs = f", each {self.hosts} in order under one {self.part.name}" if self.part else ""
+        labels = ", ".join(sorted({level.label for level in (self.level, self.part) if level}))
+        return f"hosts of a replica {must} share one {self.level.name}{runs}: nodes need the label {labels}"
 
 
 def beside(plan: Plan) -> Level | None:
@@ -71,8 +71,12 @@ def beside(plan: Plan) -> Level | None:
 
     None where less than half of the caches could, or there is one domain alone.
     """
-    found, cluster = plan.requests, plan.deployment.cluster.whole
-    if found is None or (found.inside_share or 0.0) < HALF or len({gpu.domain for gpu in cluster.gpus}) == 1:
+    requests, cluster = plan.requests, plan.deployment.cluster.whole
+    if (
+        requests is None
+        or (requests.inside_share or 0.0) < HALF
+        or len({gpu.domain for gpu in cluster.gpus}) == 1
+    ):
         return None
     hosts = {gpu.node: gpu.domain for gpu in cluster.gpus}
     return DOMAIN if len(set(hosts.values())) < len(hosts) else HOST
@@ -110,10 +114,10 @@ def _runs(replicas: Sequence[Sequence[str]], domain_of: Mapping[str, object]) ->
 def _places(cluster: Cluster) -> dict[Level, dict[str, object]]:
     """Return the part of each level that a host is in, the narrowest level first; hosts alone are in none of it."""
     domains: dict[str, object] = {gpu.node: gpu.domain for gpu in cluster.gpus}
-    found: dict[Level, dict[str, object]] = {HOST: {host: host for host in domains}}
+    levels: dict[Level, dict[str, object]] = {HOST: {host: host for host in domains}}
     wide = len(set(domains.values())) < len(domains)
     if wide:
-        found[DOMAIN] = domains
+        levels[DOMAIN] = domains
     tree = switch_tree(cluster)
     above = {child: switch.name for switch in tree for child in switch.below}
     at = {host: switch.name for switch in tree for host in switch.hosts}
@@ -122,6 +126,6 @@ def _places(cluster: Cluster) -> dict[Level, dict[str, object]]:
         if len(at) == len(domains) and len(joined) == len(
             set(domains.values())
         ):  # no domain under two of them
-            found[level] = dict(at)
+            levels[level] = dict(at)
         at = {host: above[name] for host, name in at.items() if name in above}
-    return found
+    return levels

@@ -70,12 +70,12 @@ class Budget:
     def part(self, share: float) -> Budget:
         """Return a part with a share of the remaining budget, starting now."""
         part = copy(self)
-        part.begun = part.told = started = time.monotonic()
+        part.begun = part.told = start = time.monotonic()
         part.done, part.ended, part.parts = 0.0, False, [*self.parts, part]
         part.seconds = None if self.seconds is None else share * self.seconds
         part.units, part.share = share * (self.units - self.done), share * self.share
         part.deadline = (
-            self.deadline if self.deadline == math.inf else started + share * (self.deadline - started)
+            self.deadline if self.deadline == math.inf else start + share * (self.deadline - start)
         )
         return part
 

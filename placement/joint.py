@@ -140,10 +140,8 @@ def _joint(question: Question, simple: Plan | None) -> tuple[Plan, Fleet]:
     """Return the best replicas that CP-SAT chose, by what the plans of those before it reach, experts placed fast."""
     limits, near_per_s = question.limits, 0.0
     if simple is not None:
-        serving = simple.requests
-        tpot_s, ttft_s = (
-            (simple.limit_s, None) if serving is None else (serving.tpot_limit_s, serving.ttft_limit_s)
-        )
+        level = simple.requests
+        tpot_s, ttft_s = (simple.limit_s, None) if level is None else (level.tpot_limit_s, level.ttft_limit_s)
         limits, near_per_s = Limits(tpot_s, ttft_s), simple.totals.requests_per_s or 0.0
     options = question.options
     traffic = Traffic.of(
@@ -157,9 +155,7 @@ def _joint(question: Question, simple: Plan | None) -> tuple[Plan, Fleet]:
     )
     any_shape = any(deployment.any_shape for deployment in question.deployments)
     fleet_options = FleetOptions(
-        goal=options.goal,
-        seed=options.seed,
-        most_layouts=None if any_shape else FleetOptions.most_layouts,
+        goal=options.goal, seed=options.seed, most_layouts=None if any_shape else FleetOptions.most_layouts
     )
     reached: dict[Kind, float] = {}
     best: tuple[Plan, Fleet] | None = None
@@ -203,25 +199,23 @@ def _planned(question: Question, fleet: Fleet, joint: Plan) -> Plan:
     plans: list[Plan] = []
     places, _ = _places(fleet)
     for pool in fleet.pools:
-        deployment, pool_options, fits = _fits(question, fleet, pool, places)
+        deployment, opts, fits = _fits(question, fleet, pool, places)
         if plans and plans[0].interrupted:  # what is left is finished the fast way, and not cancelled again
-            pool_options = replace(pool_options, time_limit_s=0.0)
+            opts = replace(opts, time_limit_s=0.0)
         planned = make_plan(
             deployment,
             question.loads[pool.model],
-            pool_options,
+            opts,
             on_progress=question.on_progress,
             on_stage=question.on_stage,
             cancel=None if plans and plans[0].interrupted else question.cancel,
             layouts=fits,
         )
-        plans.append(replace(planned, request=replace(pool_options, tpot_s=question.options.tpot_s)))
+        plans.append(replace(planned, request=replace(opts, tpot_s=question.options.tpot_s)))
     plan = with_pools(_ordered(plans), joint.requests)
     if plan.late[0]:
         raise InfeasibleError("with experts placed the first token is late")
-    return replace(
-        plan, decision=_decision(fleet, plan), interrupted=any(pool_plan.interrupted for pool_plan in plans)
-    )
+    return replace(plan, decision=_decision(fleet, plan), interrupted=any(part.interrupted for part in plans))
 
 
 def _ordered(plans: Sequence[Plan | None]) -> list[Plan]:
@@ -237,8 +231,8 @@ def _placed(
     """Return what all replicas of a pool give with experts placed the fast way; None where they miss their limit."""
     loads = question.loads[pool.model]
     try:
-        deployment, pool_options, fits = _fits(question, fleet, pool, places)
-        placed = choose_layout(deployment, loads and loads.divided().sampled(FEW_TOKENS), pool_options, fits)
+        deployment, opts, fits = _fits(question, fleet, pool, places)
+        placed = choose_layout(deployment, loads and loads.divided().sampled(FEW_TOKENS), opts, fits)
     except InfeasibleError:
         return None
     return fast_plan(placed, loads)
@@ -269,19 +263,14 @@ def _fits(
     traffic, column, options = fleet.traffic, pool.column, question.options
     deployment = traffic.deployment(pool.model, pool.role)
     deployment, replicas = alone_on(deployment, places[pool])
-    pool_options = replace(options, ttft_s=None, tpot_s=None, goal="throughput")
+    opts = replace(options, ttft_s=None, tpot_s=None, goal="throughput")
     if pool.role == PREFILL:
-        pool_options, deployment = (
-            replace(pool_options, split=options.prefill_split),
-            deployment.with_batch(column.batch),
-        )
+        opts, deployment = (replace(opts, split=options.prefill_split), deployment.with_batch(column.batch))
     elif math.isfinite(column.limit_s):
-        pool_options = replace(
-            pool_options, tpot_s=column.limit_s * (1 + ROUNDING) / deployment.workload.tokens_per_step
-        )
+        opts = replace(opts, tpot_s=column.limit_s * (1 + ROUNDING) / deployment.workload.tokens_per_step)
     else:
         deployment = deployment.with_batch(column.batch)
-    return deployment, pool_options, fits_of(deployment, Shape(replicas, column.tp), None, pool_options)
+    return deployment, opts, fits_of(deployment, Shape(replicas, column.tp), None, opts)
 
 
 def _asked(question: Question, fleet: Fleet, simple: Plan | None) -> Asked:

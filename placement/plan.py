@@ -23,11 +23,7 @@ from cost.step.score import Score
 from cost.step.step import near_runs
 from placement.arrays import Floats
 from placement.experts.problem import proven
-from placement.options import (
-    Objective,
-    PlanOptions,
-    Spread,
-)
+from placement.options import Objective, PlanOptions, Spread
 from placement.plans.findings import Failures, Number, RedundancyCurve, ScenarioReport, TrafficReport
 from topology.base.errors import InputError
 from topology.base.shown import Shown

@@ -72,11 +72,7 @@ def make_plan(
             field="loads",
             value="None",
         )
-    request, curve, budget = (
-        options,
-        None,
-        Budget(options.time_limit_s, on_progress, cancel=cancel),
-    )
+    request, curve, budget = (options, None, Budget(options.time_limit_s, on_progress, cancel=cancel))
     judged = loads and loads.divided()
     if judged is not None and not judged.routing:
         loads = judged

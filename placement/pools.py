@@ -89,17 +89,9 @@ def served_together(plans: Sequence[Plan], request: Asked) -> WholeRequests:
             stays_s = osl * tpots_s[-1] + (first_s or 0.0)
             batch = own_per_s * stays_s / layout.gpus_used  # Little's law
         ttfts_s += [] if first_s is None else [first_s]
-        short, replicas = layout.short(moe=plan.deployment.model.moe is not None), len(layout.replicas)
+        short, count = layout.short(moe=plan.deployment.model.moe is not None), len(layout.replicas)
         pools.append(
-            Pool(
-                work.phase,
-                short,
-                replicas,
-                layout.gpus_used // replicas,
-                batch,
-                step_s,
-                cache=plan.score.cache,
-            )
+            Pool(work.phase, short, count, layout.gpus_used // count, batch, step_s, cache=plan.score.cache)
         )
         parts.append(shares[name] * model.part(plan))
     return WholeRequests(

@@ -413,13 +413,7 @@ def with_loads(plan: Plan, loads: ExpertLoads | None) -> Plan:
     batch, proof = plan.deployment.workload.batch, plan.proof
     if loads is not None and loads is not plan.loads:
         proof = placement_proof(
-            plan.deployment,
-            plan.layout,
-            plan.experts,
-            loads,
-            plan.objective,
-            plan.split,
-            unlike=plan.unlike,
+            plan.deployment, plan.layout, plan.experts, loads, plan.objective, plan.split, unlike=plan.unlike
         )
     return replace(
         plan,

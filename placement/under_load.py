@@ -92,12 +92,7 @@ def _pool(plan: Plan, role: str, lengths: Lengths) -> EnginePool:
 
     def price(work: Workload, batch: Array) -> Array:
         terms = [scorer.terms_s(work, size) for size in batch.tolist()]
-        return np.array(
-            [
-                [sum(seconds.values()) for seconds in terms],
-                [seconds.get(EXPERTS.name, 0.0) for seconds in terms],
-            ]
-        )
+        return np.array([[sum(row.values()) for row in terms], [row.get(EXPERTS.name, 0.0) for row in terms]])
 
     workers = len(layout.replicas)
     gpus = layout.gpus_used // workers

@@ -31,20 +31,20 @@ def verify_experts(
     failure domain more than :func:`most_in_domain`. Layers are named by their row. ``together``: a GPU may hold two
     copies of one. ``domains``: failure domains that copies are to be spread over; None: those with slots.
     """
-    violations = _shape_violations(assignment, problem)
-    if violations:
-        return violations
-    violations = _slot_violations(assignment, problem)
+    errors = _shape_violations(assignment, problem)
+    if errors:
+        return errors
+    errors = _slot_violations(assignment, problem)
     for layer in range(problem.layers):
-        violations += _layer_violations(assignment, layer, together=together)
+        errors += _layer_violations(assignment, layer, together=together)
     if problem.spread is not None:
-        violations += _spread_violations(assignment, problem, domains)
-    return violations
+        errors += _spread_violations(assignment, problem, domains)
+    return errors
 
 
 def _spread_violations(assignment: Assignment, problem: Problem, domains: int | None) -> list[str]:
     """Experts with copies on more GPUs of one failure domain than may be."""
-    violations = []
+    errors = []
     domain = problem.failure_domain.tolist()
     used = len(set(problem.failure_domain[problem.slots_per_gpu > 0].tolist()))
     for layer, row in enumerate(assignment.slot_expert.tolist()):
@@ -59,19 +59,19 @@ def _spread_violations(assignment: Assignment, problem: Problem, domains: int | 
             if len(holders) <= allowed:
                 continue
             if allowed == 1:
-                violations.append(
+                errors.append(
                     f"row {layer}: GPUs {holders[0]} and {gpu}, of one failure domain, both hold expert {expert}"
                 )
             elif len(holders) == allowed + 1:
-                violations.append(
+                errors.append(
                     f"row {layer}: GPUs {', '.join(map(str, holders))}, of one failure domain, hold expert {expert}: "
                     f"{allowed} of its {copies[expert]} copies at most are allowed there"
                 )
-    return violations
+    return errors
 
 
 def _shape_violations(assignment: Assignment, problem: Problem) -> list[str]:
-    violations = []
+    errors = []
     for word, actual, expected in (
         ("experts", assignment.experts, problem.experts),
         ("GPUs", assignment.gpus, problem.gpus),
@@ -79,40 +79,38 @@ def _shape_violations(assignment: Assignment, problem: Problem) -> list[str]:
         ("shape of slot_gpu", assignment.slot_gpu.shape, (problem.slots,)),
     ):
         if actual != expected:
-            violations.append(f"{word}: {actual}, but the problem has {expected}")
+            errors.append(f"{word}: {actual}, but the problem has {expected}")
     for word, array in (("slot_expert", assignment.slot_expert), ("slot_gpu", assignment.slot_gpu)):
         if not np.issubdtype(array.dtype, np.integer):
-            violations.append(f"{word} holds {array.dtype}, not integers")
-    return violations
+            errors.append(f"{word} holds {array.dtype}, not integers")
+    return errors
 
 
 def _slot_violations(assignment: Assignment, problem: Problem) -> list[str]:
-    violations = []
+    errors = []
     slot_gpu = [int(gpu) for gpu in assignment.slot_gpu]
     if slot_gpu != sorted(slot_gpu):
-        violations.append("slots are not in the order of their GPUs")
+        errors.append("slots are not in the order of their GPUs")
     for gpu in range(problem.gpus):
         actual, expected = slot_gpu.count(gpu), int(problem.slots_per_gpu[gpu])
         if actual != expected:
-            violations.append(f"GPU {gpu} has {actual} slots, but the problem gives it {expected}")
-    return violations
+            errors.append(f"GPU {gpu} has {actual} slots, but the problem gives it {expected}")
+    return errors
 
 
 def _layer_violations(assignment: Assignment, layer: int, *, together: bool) -> list[str]:
-    violations = []
+    errors = []
     row = assignment.slot_expert[layer]
     absent = set(range(assignment.experts)) - {int(expert) for expert in row}
-    violations += [f"row {layer}: expert {expert} has no copy" for expert in sorted(absent)]
+    errors += [f"row {layer}: expert {expert} has no copy" for expert in sorted(absent)]
     held: set[tuple[int, int]] = set()
     for slot, (expert, gpu) in enumerate(zip(row.tolist(), assignment.slot_gpu.tolist(), strict=True)):
         if not 0 <= expert < assignment.experts:
-            violations.append(
-                f"row {layer}, slot {slot}: expert {expert} is not in 0..{assignment.experts - 1}"
-            )
+            errors.append(f"row {layer}, slot {slot}: expert {expert} is not in 0..{assignment.experts - 1}")
         elif (expert, gpu) in held and not together:
-            violations.append(f"row {layer}: GPU {gpu} holds expert {expert} more than once")
+            errors.append(f"row {layer}: GPU {gpu} holds expert {expert} more than once")
         held.add((expert, gpu))
-    return violations
+    return errors
 
 
 def verify_plan(plan: Plan) -> list[str]:
@@ -132,14 +130,12 @@ def verify_plan(plan: Plan) -> list[str]:
 
 def _layers(plan: Plan) -> list[str]:
     count = len(plan.deployment.model.layers)
-    violations = []
+    errors = []
     for index, stages in enumerate(plan.layout.replicas):
         held = [layer for stage in stages for layer in stage.layers]
         if held != list(range(count)):
-            violations.append(
-                f"replica {index}: its stages hold layers {held}, not 0 to {count - 1} in order"
-            )
-    return violations
+            errors.append(f"replica {index}: its stages hold layers {held}, not 0 to {count - 1} in order")
+    return errors
 
 
 def _run(layers: range) -> str:
@@ -157,13 +153,13 @@ def _unknown_gpus(plan: Plan) -> list[str]:
 
 def _gpus(plan: Plan) -> list[str]:
     used = _used(plan)
-    violations = []
+    errors = []
     if len(set(used)) != len(used):
         twice = next(gpu for gpu in used if used.count(gpu) > 1)
-        violations.append(f"GPU {plan.deployment.cluster.gpus[twice].id} is in two stages")
+        errors.append(f"GPU {plan.deployment.cluster.gpus[twice].id} is in two stages")
     tp = plan.layout.tp
     heads = {layer.attention.heads for layer in plan.deployment.model.kinds}
-    violations += [f"TP {tp} does not divide {count} query heads" for count in sorted(heads) if count % tp]
+    errors += [f"TP {tp} does not divide {count} query heads" for count in sorted(heads) if count % tp]
     for stages in plan.layout.replicas:
         for stage in stages:
             domains = plan.deployment.domains(stage)
@@ -171,42 +167,40 @@ def _gpus(plan: Plan) -> list[str]:
             if tp == len(domains) and even:
                 continue
             if len(domains) % tp or (np.ptp(domains.reshape(-1, tp), axis=1) != 0).any():
-                violations.append(f"TP {tp} does not divide {_run(stage.layers)} into groups within a domain")
+                errors.append(f"TP {tp} does not divide {_run(stage.layers)} into groups within a domain")
     batch = plan.deployment.workload.batch
     if not sequences_of(batch, tp):
-        violations.append(f"batch {batch} per GPU is not a whole number of sequences of a group of {tp} GPUs")
-    return violations
+        errors.append(f"batch {batch} per GPU is not a whole number of sequences of a group of {tp} GPUs")
+    return errors
 
 
 def _experts(plan: Plan) -> list[str]:
-    violations: list[str] = []
+    errors: list[str] = []
     cut = plan.layout.moe_tp
     if cut > 1:
         placed = any(assignment is not None for assignment in plan.experts)
         sizes = {len(stage.gpus) for stages in plan.layout.replicas for stage in stages}
-        violations += [f"experts cut into {cut} parts are placed too"] * placed
-        return violations + [
-            f"experts cut into {cut} parts on stages of {size} GPUs" for size in sizes - {cut}
-        ]
+        errors += [f"experts cut into {cut} parts are placed too"] * placed
+        return errors + [f"experts cut into {cut} parts on stages of {size} GPUs" for size in sizes - {cut}]
     for replica, held in ((0, plan.experts), *plan.unlike.items()):
-        violations += _replica_experts(plan, replica, held)
-    return violations
+        errors += _replica_experts(plan, replica, held)
+    return errors
 
 
 def _replica_experts(plan: Plan, replica: int, experts: Sequence[Assignment | None]) -> list[str]:
     """What is wrong with the experts of a replica, and of those that hold the same."""
     moe = plan.deployment.model.moe
     alike = [replica] if replica else [r for r in range(len(plan.layout.replicas)) if r not in plan.unlike]
-    violations = []
+    errors = []
     for index, (stage, assignment) in enumerate(zip(plan.layout.replicas[replica], experts, strict=True)):
         rows = moe_rows(plan.deployment, stage.layers)
         if not rows:
             continue
         if moe is None or assignment is None:
-            violations.append(f"{_run(stage.layers)}: no experts are placed")
+            errors.append(f"{_run(stage.layers)}: no experts are placed")
             continue
         if assignment.gpus != len(stage.gpus):
-            violations.append(
+            errors.append(
                 f"{_run(stage.layers)}: experts on {assignment.gpus} GPUs, the stage has {len(stage.gpus)}"
             )
             continue
@@ -217,12 +211,12 @@ def _replica_experts(plan: Plan, replica: int, experts: Sequence[Assignment | No
             try:
                 problem = Problem(np.ones((len(rows), moe.experts)), assignment.slots_per_gpu, spread=domains)
             except InputError as error:
-                violations.append(f"{_run(stage.layers)}: {error}")
+                errors.append(f"{_run(stage.layers)}: {error}")
                 break
             together = plan.origin == "imported"  # other planners may put two copies on a GPU
             lines = verify_experts(assignment, problem, together=together, domains=used)
-            violations += [f"{_run(stage.layers)}: {line}" for line in lines]
-    return violations
+            errors += [f"{_run(stage.layers)}: {line}" for line in lines]
+    return errors
 
 
 def _failure_domains(plan: Plan, members: Sequence[Sequence[int]]) -> list[Ints | None]:
@@ -239,7 +233,7 @@ def _failure_domains(plan: Plan, members: Sequence[Sequence[int]]) -> list[Ints 
 
 def _memory(plan: Plan) -> list[str]:
     batch = plan.deployment.workload.batch
-    violations = []
+    errors = []
     for index, stages in enumerate(plan.layout.replicas):
         slots = [
             np.zeros(len(stage.gpus), dtype=np.int64) if assignment is None else assignment.slots_per_gpu
@@ -250,11 +244,11 @@ def _memory(plan: Plan) -> list[str]:
         )
         if batch > memories[0].most * (1 + 1e-9):
             limit = f"{memories[0].most:,.9g} at a time"
-            violations.append(f"replica {index}: {batch:,.9g} sequences per GPU, and engines run {limit}")
+            errors.append(f"replica {index}: {batch:,.9g} sequences per GPU, and engines run {limit}")
         for stage, memory in zip(stages, memories, strict=True):
             if memory.used(batch) > memory.usable:
-                violations.append(
+                errors.append(
                     f"replica {index}, {_run(stage.layers)}: {memory.used(batch) / 1e9:.2f} GB per GPU, "
                     f"{memory.usable / 1e9:.2f} GB usable"
                 )
-    return violations
+    return errors

@@ -110,8 +110,8 @@ def plan_requests(  # noqa: PLR0913 - what is planned, and who hears of it
             raise out_of_reach("ttft_s", "ttft_ms", limit_s, where, near) from None
         sampled = loads and loads.divided().sampled(FEW_TOKENS)
         pools = [
-            (pool, pool_options, choose_layout(pool, sampled, pool_options, fits))
-            for pool, fits, pool_options in pools_of(serving, best, options, level)
+            (pool, opts, choose_layout(pool, sampled, opts, fits))
+            for pool, fits, opts in pools_of(serving, best, options, level)
         ]
         notes = left_out_words(left_out)
         if limits.ttft_s is not None and level.ttft_s not in (None, limits.ttft_s):
@@ -129,24 +129,14 @@ def plan_requests(  # noqa: PLR0913 - what is planned, and who hears of it
                 return answer
             decision = answer
         plans: list[Plan] = []
-        for pool, pool_options, placed in pools:
+        for pool, opts, placed in pools:
             if plans and plans[0].interrupted:
                 # what is left is finished the fast way, and not cancelled again
-                pool_options, cancel = replace(pool_options, time_limit_s=0.0), None  # noqa: PLW2901
-            planned = make_plan(
-                pool,
-                loads,
-                pool_options,
-                on_progress=on_progress,
-                on_stage=say,
-                cancel=cancel,
-                layouts=placed,
+                opts, cancel = replace(opts, time_limit_s=0.0), None  # noqa: PLW2901
+            done = make_plan(
+                pool, loads, opts, on_progress=on_progress, on_stage=say, cancel=cancel, layouts=placed
             )
-            plans.append(
-                replace(
-                    planned, request=replace(pool_options, ttft_s=level.ttft_s if best.one_pool else None)
-                )
-            )
+            plans.append(replace(done, request=replace(opts, ttft_s=level.ttft_s if best.one_pool else None)))
         plan = with_pools(plans, question)
         first_s, limit_s = plan.late
         if not first_s or plan.interrupted:
@@ -167,14 +157,12 @@ def most_per_s(serving: Serving, tpot_s: float | None) -> float:
         serving.ways(tpot_s),
         serving.lengths.mean_osl,
     )
-    one_pool = ways.get(ONE_POOL)
+    alone = ways.get(ONE_POOL)
     bound = (
-        0.0
-        if one_pool is None
-        else gpus * float(np.max(one_pool.requests_per_s / one_pool.decode_gpus, initial=0.0))
+        0.0 if alone is None else gpus * float(np.max(alone.requests_per_s / alone.decode_gpus, initial=0.0))
     )
-    two_pools = ways.get(TWO_POOLS)
-    if two_pools is None or not len(two_pools):
+    split = ways.get(TWO_POOLS)
+    if split is None or not len(split):
         return bound
     decode, prefill = serving.decode, serving.prefill
     tokens = decode.deployment.workload.tokens_per_step
@@ -264,8 +252,8 @@ def pools_of(
     InfeasibleError
         If whole copies of experts do not fit.
     """
-    for deployment, shape, ranges, pool_options in pool_shapes(serving, best, options, limits):
-        yield deployment, fits_of(deployment, shape, ranges, pool_options), pool_options
+    for deployment, shape, ranges, opts in pool_shapes(serving, best, options, limits):
+        yield deployment, fits_of(deployment, shape, ranges, opts), opts
 
 
 def pool_shapes(
@@ -278,15 +266,12 @@ def pool_shapes(
         deployment, replicas = swept.deployment, variant.arrangement.replicas
         if role in placed:
             deployment, replicas = alone_on(deployment, placed[role])
-        pool_options = replace(options, ttft_s=None)
+        opts = replace(options, ttft_s=None)
         if role == "prefill":
-            pool_options = replace(pool_options, ep=None, tp=None, stages=None, split=options.prefill_split)
+            opts = replace(opts, ep=None, tp=None, stages=None, split=options.prefill_split)
         if role == "prefill" or limits.tpot_s is None:
-            pool_options, deployment = (
-                replace(pool_options, tpot_s=None),
-                deployment.with_batch(float(swept.batch[row])),
-            )
-        yield deployment, Shape(replicas, tp, int(swept.moe_tp[row])), variant.ranges, pool_options
+            opts, deployment = (replace(opts, tpot_s=None), deployment.with_batch(float(swept.batch[row])))
+        yield deployment, Shape(replicas, tp, int(swept.moe_tp[row])), variant.ranges, opts
 
 
 def side_by_side(

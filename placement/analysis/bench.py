@@ -53,9 +53,9 @@ class Bench:
     def unchanged(self) -> Lever:
         """Return the unchanged plan, and the best layout at its service level."""
         plan = self.plan
-        at_batch, grown = self._kept(plan.deployment, plan.layout, plan.experts)
+        held, grown = self._kept(plan.deployment, plan.layout, plan.experts)
         best = self.best_of(self.base, grown) if self.free else None
-        return Lever("nothing", "layout", "", "", at_batch, grown, best)
+        return Lever("nothing", "layout", "", "", held, grown, best)
 
     def placed(self, placed: PlacedLayout | str) -> tuple[Reached | str, Reached | str]:
         """Return what another layout reaches at the plan's batch and its largest batch, or why not."""
@@ -65,9 +65,9 @@ class Bench:
         """Return one lever; ``changed`` is the changed deployment, or why it is not possible."""
         if isinstance(changed, str):
             return Lever(name, kind, change, to, changed, changed, changed if self.free else None)
-        at_batch, grown = self._kept(changed, self.plan.layout, self.plan.experts)
+        held, grown = self._kept(changed, self.plan.layout, self.plan.experts)
         best = self.freed(changed, grown) if self.free else None
-        return Lever(name, kind, change, to, at_batch, grown, best)
+        return Lever(name, kind, change, to, held, grown, best)
 
     @cached_property
     def batches(self) -> dict[str, float]:
@@ -84,9 +84,9 @@ class Bench:
     ) -> tuple[Reached | str, Reached | str]:
         """Return what a placement reaches at the plan's batch, and at the largest within the service level."""
         batch = self.plan.score.batch
-        at_batch = self.at(deployment, layout, experts, batch)
+        held = self.at(deployment, layout, experts, batch)
         if not deployment.workload.decodes or self.rate == "tok_s_per_user":
-            return at_batch, at_batch
+            return held, held
         try:
             scorer = self._scorer(deployment.with_batch(batch), layout, experts)
             limit = scorer.max_batch
@@ -95,15 +95,15 @@ class Bench:
                 scorer.at(least)
             largest = batch_within(scorer, limit, self.level.tpot_s)
             if late := self._late(deployment, layout):
-                return at_batch, late
+                return held, late
             if not largest:
                 return (
-                    at_batch,
+                    held,
                     f"even one sequence a group takes {scorer.at(least).tpot_s * 1e3:,.1f} ms per token",
                 )
-            return at_batch, self._of(scorer.at(largest), layout)
+            return held, self._of(scorer.at(largest), layout)
         except (InfeasibleError, InputError) as error:
-            return at_batch, str(error)
+            return held, str(error)
 
     def _scorer(
         self, deployment: Deployment, layout: Layout, experts: Sequence[Assignment | None]
@@ -164,19 +164,19 @@ class Bench:
         return arranged_in(Pricer(self.plan.deployment, self.plan.request.copies))
 
     def freed(
-        self, deployment: Deployment, baseline: Reached | str, copies: int | None = None
+        self, deployment: Deployment, result: Reached | str, copies: int | None = None
     ) -> Reached | str:
-        """Return the best layout under a change; ``baseline`` is the result of the plan's layout."""
+        """Return the best layout under a change; ``result`` is the result of the plan's layout."""
         copies = self.plan.request.copies if copies is None else copies
         try:
-            return self.best_of(self._sweep(deployment, copies), baseline, copies=copies)
+            return self.best_of(self._sweep(deployment, copies), result, copies=copies)
         except InputError as error:
             return str(error)
 
     def best_of(
         self,
         swept: Sweep,
-        baseline: Reached | str,
+        result: Reached | str,
         *,
         which: NDArray[np.bool_] | None = None,
         batch: float | None = None,
@@ -185,15 +185,15 @@ class Bench:
         """Return the best layout within the service level, with placed experts.
 
         A sweep's figures are of balanced experts, which no placement beats (but where tokens are so few that some
-        experts are not read): layouts are placed in their order until none can be better. ``baseline`` is one.
+        experts are not read): layouts are placed in their order until none can be better. ``result`` is one.
         ``which`` are those that may be taken; of a ``batch`` that is asked for, a time per token that the plan just
         has is no limit.
         """
         able, why = self._able(swept, which, batch, copies)
         if not able.any():
-            return baseline if isinstance(baseline, Reached) else why
+            return result if isinstance(result, Reached) else why
         limit = self._limit(batch)
-        best: Reached | str = baseline
+        best: Reached | str = result
         rows = np.flatnonzero(able)
         tried: set[tuple[int, int]] = set()
         rate, plan_rate = getattr(swept, self.rate), getattr(self.plan.score, self.rate)

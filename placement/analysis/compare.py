@@ -15,13 +15,7 @@ from cost.inputs.layout import Layout
 from cost.inputs.machine import NO_RUNS, NearRuns
 from cost.layouts import best_at, sweep
 from cost.memory.stages import NO_CACHE, CacheRoom
-from cost.serving.limits import (
-    LimitError,
-    out_of_reach,
-    relax_default_limits,
-    rounded_down,
-    rounded_up,
-)
+from cost.serving.limits import LimitError, out_of_reach, relax_default_limits, rounded_down, rounded_up
 from cost.serving.pools import RateMatch
 from cost.serving.serving import Serving, way_of
 from cost.step.score import Score
@@ -113,12 +107,8 @@ class CompareRow:
         """Return the row scaled to a multiple of its GPUs."""
         requests = self.requests_per_s and self.requests_per_s * scale
         loaded = self.loaded_requests_per_s and self.loaded_requests_per_s * scale
-        scaled = {
-            "gpus": round(self.gpus * scale),
-            "requests_per_s": requests,
-            "loaded_requests_per_s": loaded,
-        }
-        return self if scale == 1 else replace(self, **scaled)  # type: ignore[arg-type]
+        gpus = round(self.gpus * scale)
+        return replace(self, gpus=gpus, requests_per_s=requests, loaded_requests_per_s=loaded)
 
 
 def compare_clusters(

@@ -106,9 +106,9 @@ class Comparison(Shown):
         sides = [(side, reached[at * speeds :][:speeds]) for at, side in enumerate(self.deployments)]
         return [
             gain
-            for (older, older_rates), (newer, newer_rates) in pairwise(sides)
+            for (old, old_rates), (new, new_rates) in pairwise(sides)
             for gain in split_gains(
-                older, newer, targets, (older_rates, newer_rates), lambda side: rates(side, targets)
+                old, new, targets, (old_rates, new_rates), lambda side: rates(side, targets)
             )
         ]
 
@@ -120,10 +120,8 @@ class Comparison(Shown):
             if row.tok_s_per_gpu is not None:
                 reached.setdefault(row.target_tok_s_per_user or 0.0, []).append(row)
         several = {speed: rows for speed, rows in reached.items() if len(rows) > 1} or reached
-        leading = self.rows[0].cluster
-        common = {
-            speed: rows for speed, rows in several.items() if any(row.cluster == leading for row in rows)
-        }
+        head = self.rows[0].cluster
+        common = {speed: rows for speed, rows in several.items() if any(row.cluster == head for row in rows)}
         return reached[max(common or several)] if reached else []
 
     @cached_property

@@ -127,9 +127,7 @@ def _layout(plan: Plan, data: Facts) -> Facts:
     copies = max((part.slots - part.experts for part in plan.experts if part is not None), default=None)
     return {
         **{key: data["layout"][key] for key in keys},
-        "layers": ", ".join(
-            f"{stage.layers.start}-{stage.layers.stop - 1}" for stage in plan.layout.replicas[0]
-        ),
+        "layers": ", ".join(f"{run.layers.start}-{run.layers.stop - 1}" for run in plan.layout.replicas[0]),
         **({} if copies is None else {"redundant": copies}),
     }
 

@@ -108,9 +108,7 @@ def machine_figures(plan: Plan) -> list[UsedFigure]:
 def deployment_figures(deployment: Deployment) -> list[UsedFigure]:
     """Return the figures of all GPUs, fabrics and kernels of a cluster, without a plan."""
     reached = deployment.kernels_reach()
-    kernels = [
-        UsedFigure("kernels", reached.chip, name, figure) for name, figure in reached.figures().items()
-    ]
+    kernels = [UsedFigure("kernels", reached.chip, *named) for named in reached.figures().items()]
     return [*_figures_of(deployment, range(len(deployment.cluster.spec.domains))), *kernels]
 
 

@@ -105,7 +105,7 @@ def split_gains(
     ran = before.correction.chips
     measured = all(side.cluster.spec.domains[0].gpu.name in ran for side in (before, after))
     lines: list[Rates] = [rates[0]]
-    if not reason and any(rate_before and rate_after for _, rate_before, rate_after in ends):
+    if not reason and any(old and new for _, old, new in ends):
         current = before
         for cluster in _between(before.cluster, after.cluster):
             changed = replace(after, cluster=cluster)
@@ -113,14 +113,10 @@ def split_gains(
             current = changed
         lines.append(lines[-1] if _same(current, after) else rates[1])
     gains = []
-    for place, (target, rate_before, rate_after) in enumerate(ends):
-        missing = (
-            "" if rate_before and rate_after else f"{names[bool(rate_before)]} does not reach this speed"
-        )
+    for place, (target, old, new) in enumerate(ends):
+        missing = "" if old and new else f"{names[bool(old)]} does not reach this speed"
         factors = {} if missing or reason else _factors([line[place] for line in lines])
-        gains.append(
-            Gain(*names, target, (rate_before, rate_after), factors, hardware, measured, missing or reason)
-        )
+        gains.append(Gain(*names, target, (old, new), factors, hardware, measured, missing or reason))
     return gains
 
 
@@ -202,20 +198,16 @@ def _with_rates(spec: ClusterSpec, old: ClusterSpec) -> ClusterSpec:
         changed = replace(domain, fabric=_as_fast(domain.fabric, old_domain.fabric, up or 1.0))
         if not isinstance(changed, TorusDomain):
             return changed
-        along = tuple(_as_fast(fabric, old_domain.fabric, up or 1.0) for fabric in changed.dimension_fabrics)
+        along = tuple(_as_fast(side, old_domain.fabric, up or 1.0) for side in changed.dimension_fabrics)
         return replace(changed, dimension_fabrics=along)
 
-    scaled = spec if up is None else _changed(spec, change)
+    tuned = spec if up is None else _changed(spec, change)
     sides = old.scale_out, spec.scale_out
-    rates = [
-        fabric.scale_out_bytes_per_s / fabric.total_oversubscription if fabric else 0.0 for fabric in sides
-    ]
+    rates = [side.scale_out_bytes_per_s / side.total_oversubscription if side else 0.0 for side in sides]
     out = _over(*rates)
     if sides[0] is None or sides[1] is None or out is None:
-        return scaled
-    return replace(
-        scaled, scale_out=replace(sides[1], fabric=_as_fast(sides[1].fabric, sides[0].fabric, out))
-    )
+        return tuned
+    return replace(tuned, scale_out=replace(sides[1], fabric=_as_fast(sides[1].fabric, sides[0].fabric, out)))
 
 
 def _over(rate: float, base: float) -> float | None:

@@ -41,28 +41,24 @@ def other_widths(plan: Plan) -> Iterator[tuple[str, str, int, PlacedLayout | str
     cannot be. More stages on as many GPUs of a replica leave fewer to each.
     """
     layout, cut = plan.layout, plan.layout.moe_tp > 1
-    current = _Widths.of([stage.gpus for stage in layout.replicas[0]], layout.tp)
+    base = _Widths.of([stage.gpus for stage in layout.replicas[0]], layout.tp)
     shapes: dict[_Widths, Shape] = {}
     for shape in enumerate_shapes(plan.deployment.cluster, plan.deployment.model, cut_experts=cut):
         if (shape.moe_tp > 1) == cut:
             shapes.setdefault(_Widths.of(shape.replicas[0], shape.tp), shape)
     rows: list[tuple[str, str, list[_Widths]]] = []
     if plan.deployment.model.moe is not None and not cut:
-        rows.append(
-            ("EP width", "ep", [w for w in shapes if (w.tp, w.stages) == (current.tp, current.stages)])
-        )
-        rows.append(
-            ("TP width", "tp", [w for w in shapes if (w.ep, w.stages) == (current.ep, current.stages)])
-        )
-        staged = [w for w in shapes if w.tp == current.tp]
+        rows.append(("EP width", "ep", [w for w in shapes if (w.tp, w.stages) == (base.tp, base.stages)]))
+        rows.append(("TP width", "tp", [w for w in shapes if (w.ep, w.stages) == (base.ep, base.stages)]))
+        staged = [w for w in shapes if w.tp == base.tp]
     else:
-        rows.append(("TP width", "tp", [w for w in shapes if w.stages == current.stages]))
+        rows.append(("TP width", "tp", [w for w in shapes if w.stages == base.stages]))
         staged = list(shapes)
-    staged.sort(key=lambda w: (abs(w.ep * w.stages - current.ep * current.stages), -w.ep))
+    staged.sort(key=lambda w: (abs(w.ep * w.stages - base.ep * base.stages), -w.ep))
     by_stages = {w.stages: w for w in reversed(staged)}
     rows.append(("stages", "stages", list(by_stages.values())))
     for name, of, widths in rows:
-        value = getattr(current, of)
+        value = getattr(base, of)
         below = [w for w in widths if getattr(w, of) < value]
         above = [w for w in widths if getattr(w, of) > value]
         nearest = [max(below, key=lambda w: getattr(w, of))] if below else []

@@ -103,18 +103,15 @@ def figures(bench: Bench) -> Iterator[Lever]:
         elif part == "scale-up" and all(domain.gpus == 1 for domain in cluster.spec.domains):
             why = "no two GPUs share a domain"
         for change, factor in FACTORS.items():
-            deployment_of: Deployment | str = why
+            trial: Deployment | str = why
             to = ""
             try:
                 if not why:
                     (changed,) = overrides([cluster], [f"{part}.{figure}={factor:g}x"])
-                    deployment_of, to = (
-                        replace(deployment, cluster=changed),
-                        _figure_words(changed, part, figure),
-                    )
+                    trial, to = (replace(deployment, cluster=changed), _figure_words(changed, part, figure))
             except InputError as error:
-                deployment_of = str(error)
-            yield bench.row(name, "hardware", change, to, deployment_of)
+                trial = str(error)
+            yield bench.row(name, "hardware", change, to, trial)
 
 
 def _figure_words(cluster: Cluster, part: str, figure: str) -> str:
@@ -137,28 +134,22 @@ def batch(bench: Bench) -> Iterator[Lever]:
     """Yield other batches."""
     plan = bench.plan
     for change, size in bench.batches.items():
-        at_batch = bench.at(plan.deployment, plan.layout, plan.experts, size)
-        best = bench.best_of(bench.base, at_batch, batch=size) if bench.free else None
-        yield Lever(
-            "batch", "workload", change, f"{size:,} from {plan.score.batch:,}", at_batch, at_batch, best
-        )
+        held = bench.at(plan.deployment, plan.layout, plan.experts, size)
+        best = bench.best_of(bench.base, held, batch=size) if bench.free else None
+        yield Lever("batch", "workload", change, f"{size:,} from {plan.score.batch:,}", held, held, best)
 
 
 def context(bench: Bench) -> Iterator[Lever]:
     """Yield half the context, a tenth more, and twice; of both phases with prompts and answers that much longer."""
     deployment = bench.plan.deployment
     work = deployment.workload
-    length_now = work.context
-    for change, length in {
-        "half": length_now // 2,
-        "+10%": round(1.1 * length_now),
-        "x2": 2 * length_now,
-    }.items():
-        if length < 1 or length == length_now:
+    base = work.context
+    for change, length in {"half": base // 2, "+10%": round(1.1 * base), "x2": 2 * base}.items():
+        if length < 1 or length == base:
             continue
         lengthened: Deployment | str
         try:
-            by = length / length_now
+            by = length / base
             longer = replace(work, context=length, prompt=by * work.prompt, answer=by * work.answer)
             lengthened = replace(deployment, workload=longer)
             odd = lengthened.model.beyond(length)
@@ -217,22 +208,20 @@ def widths(bench: Bench) -> Iterator[Lever]:
     plan = bench.plan
     for name, of, value, placed in other_widths(plan) if bench.free else ():
         current = getattr(plan.layout, of)
-        at_batch, grown = bench.placed(placed)
+        held, grown = bench.placed(placed)
         which = getattr(bench.base, of) == value
         if isinstance(grown, Reached) and not which.any():
             continue  # it fits, but is not deployable: one pool for both phases over several nodes, say
         best = bench.best_of(bench.base, grown, which=which)
-        yield Lever(name, "layout", _step(current, value), f"{value} from {current}", at_batch, grown, best)
+        yield Lever(name, "layout", _step(current, value), f"{value} from {current}", held, grown, best)
 
 
 def copies(bench: Bench) -> Iterator[Lever]:
     """Yield one slot fewer and one more on each GPU."""
     for count, current, placed in more_or_fewer_copies(bench.plan) if bench.free else ():
-        at_batch, grown = bench.placed(placed)
+        held, grown = bench.placed(placed)
         best = bench.freed(bench.plan.deployment, grown, copies=count)
-        yield Lever(
-            "copies", "layout", _step(current, count), f"{count} from {current}", at_batch, grown, best
-        )
+        yield Lever("copies", "layout", _step(current, count), f"{count} from {current}", held, grown, best)
 
 
 def _step(current: int, value: int) -> str:

@@ -95,12 +95,12 @@ def _copies_tried(experts: int, gpus: int) -> Iterator[int]:
     None, a quarter, half and all of what fills the GPUs' last slots, then whole slots on every GPU; at most 3 slots
     for each expert, and no more on a GPU than there are experts.
     """
-    fewest = -(-experts // gpus)
-    spare = fewest * gpus - experts
-    larger = [(fewest + slots) * gpus - experts for slots in _MORE_SLOTS if fewest + slots <= experts]
+    least = -(-experts // gpus)
+    gap = least * gpus - experts
+    wider = [(least + slots) * gpus - experts for slots in _MORE_SLOTS if least + slots <= experts]
     limit = (_MOST_SLOTS - 1) * experts
     yield from sorted(
-        {0, spare // 4, spare // 2, spare, *(count for count in larger if count <= max(limit, larger[0]))}
+        {0, gap // 4, gap // 2, gap, *(count for count in wider if count <= max(limit, wider[0]))}
     )
 
 

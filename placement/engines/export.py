@@ -66,13 +66,7 @@ class Exported(Shown):
 
 
 def export_plan(
-    plan: Plan,
-    engine: Engine,
-    file: str,
-    *,
-    tp: int | None = None,
-    served: str = "",
-    role: Role = "both",
+    plan: Plan, engine: Engine, file: str, *, tp: int | None = None, served: str = "", role: Role = "both"
 ) -> Exported:
     """Return ``plan`` in the form of ``engine``, as the file that the engine will find at ``file``.
 
@@ -194,13 +188,7 @@ def served_name(model: Model) -> str:
 
 
 def _launch(
-    plan: Plan,
-    mapping: ExpertMapping,
-    file: str,
-    facts: ModelFacts,
-    tp: int | None,
-    served: str,
-    role: Role,
+    plan: Plan, mapping: ExpertMapping, file: str, facts: ModelFacts, tp: int | None, served: str, role: Role
 ) -> Launch:
     """Return what a replica of ``plan`` is started with."""
     width = plan.layout.tp if tp is None else tp

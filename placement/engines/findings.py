@@ -164,14 +164,12 @@ def _values(table: Ints, places: Sequence[str], rules: RowRules, facts: ModelFac
     np.put_along_axis(held, table, values=True, axis=1)
     # whether nothing but the last experts of a row is absent: those held come first
     trailing = held.sum(axis=1) == facts.experts - np.flip(held, axis=1).argmax(axis=1)
-    findings = []
+    flaws = []
     for chosen, outcome in ((~trailing, rules.absent), (trailing, rules.absent_last or rules.absent)):
         cases = np.argwhere(~held & chosen[:, None]).tolist()
         if cases:
-            findings += outcome.of(
-                places[cases[0][0]], *(f"expert {expert} has no copy" for _, expert in cases)
-            )
-    return findings
+            flaws += outcome.of(places[cases[0][0]], *(f"expert {expert} has no copy" for _, expert in cases))
+    return flaws
 
 
 def _sizes(table: Ints, rules: RowRules, facts: ModelFacts, ranks: int) -> list[Finding]:

@@ -111,12 +111,7 @@ def require_ranks(ranks: int, field: str) -> None:
 
 
 def check_file(
-    path: Path,
-    engine: Engine,
-    facts: ModelFacts,
-    ranks: int,
-    loads: ExpertLoads | None = None,
-    tp: int = 1,
+    path: Path, engine: Engine, facts: ModelFacts, ranks: int, loads: ExpertLoads | None = None, tp: int = 1
 ) -> Checked:
     """Check a file for an engine that runs ``ranks`` GPUs in the EP group.
 

@@ -47,10 +47,7 @@ class _Cut:
 
 
 def assign(
-    classes: Sequence[DomainClass],
-    columns: Sequence[Column],
-    answer: Answer,
-    place_of: Sequence[int],
+    classes: Sequence[DomainClass], columns: Sequence[Column], answer: Answer, place_of: Sequence[int]
 ) -> list[Replica]:
     """Return the replicas of an answer on GPUs; those that join domains come first and take neighbours.
 

@@ -317,19 +317,17 @@ def _idle(
     """Return GPUs that work and are in no replica, by the reason."""
     used = {gpu for pool in pools for replica in pool.replicas for gpu in replica.gpus}
     by_reason: dict[str, list[int]] = {}
-    smallest: dict[int, int] = {}
+    least: dict[int, int] = {}
     for column in chosen.problem.columns:
         if len(column.shape.blocks) == 1:
             block = column.shape.blocks[0]
-            smallest[block.kind] = min(block.size, smallest.get(block.kind, block.size))
+            least[block.kind] = min(block.size, least.get(block.kind, block.size))
     held = {block.kind for column in chosen.problem.columns for block in column.shape.blocks}
     for domains in classes:
         for gpus in domains.gpus:
             free = [gpu for gpu in gpus if gpu not in used]
             if free:
-                reason = _why(
-                    domains, len(free), smallest, held, options, alone=len(chosen.problem.needs) == 1
-                )
+                reason = _why(domains, len(free), least, held, options, alone=len(chosen.problem.needs) == 1)
                 by_reason.setdefault(reason, []).extend(free)
     return tuple(Idle(tuple(sorted(gpus)), reason) for reason, gpus in by_reason.items())
 

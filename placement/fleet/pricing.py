@@ -220,8 +220,7 @@ def _both_phases(traffic: Traffic, model: int, places: Sequence[tuple[Shape, tup
     within = legal & (swept.step_s <= longest_s * (1 + _ALIKE))
     side = _Side(model, BOTH, swept, which, served.requests_per_s, [shape for shape, _ in able])
     token_s, first_s = (
-        float(np.min(figures[legal], initial=np.inf))
-        for figures in (1 / swept.tok_s_per_user, served.prefill_s)
+        float(np.min(row[legal], initial=np.inf)) for row in (1 / swept.tok_s_per_user, served.prefill_s)
     )
     return Priced({BOTH: swept}, side.best(within, -1, longest_s, own_s), token_s, first_s)
 

@@ -203,9 +203,7 @@ def shapes_of(
         sizes = block_sizes(alike[0].spec, {domains.size for domains in alike})
         for size in sizes:
             fits = [domains for domains in alike if domains.size >= size]
-            blocks = {domains.block(0, size) for domains in fits} | {
-                domains.block(domains.size - size, size) for domains in fits
-            }
+            blocks = {domains.block(start, size) for domains in fits for start in (0, domains.size - size)}
             cuts = [n for n in range(1, min(size, deepest) + 1) if size % n == 0 and size // n in sizes]
             for block in blocks:
                 shapes |= {even((block,), stages): None for stages in cuts}
@@ -226,13 +224,10 @@ def shapes_of(
     return [shape for shape in shapes if shape.legal and (any_shape or _deployable(shape, spec, groups))]
 
 
-def _deployable(shape: Shape, spec: Mapping[int, DomainSpec], groups: int) -> bool:
+def _deployable(shape: Shape, spec_of: Mapping[int, DomainSpec], groups: int) -> bool:
     """Whether stages and blocks fill nodes evenly, as many as replicas have, and equal ones on one kind of domain."""
-    specs = [spec[block.kind] for block in shape.blocks]
-    node, domain = (
-        max(domain_spec.gpus_per_node for domain_spec in specs),
-        max(domain_spec.gpus for domain_spec in specs),
-    )
+    specs = [spec_of[block.kind] for block in shape.blocks]
+    node, domain = max(spec.gpus_per_node for spec in specs), max(spec.gpus for spec in specs)
     unlike = len({block.kind for block in shape.blocks}) > 1
     return (
         (unlike or len(set(shape.sizes)) == 1)
@@ -263,9 +258,7 @@ def _mixed(cluster: Cluster, classes: Sequence[DomainClass]) -> Iterator[tuple[B
     if len(classes) < 2:
         return
     of = {
-        cluster.gpus[gpus[0]].domain: domains.block(0, domains.size)
-        for domains in classes
-        for gpus in domains.gpus
+        cluster.gpus[gpus[0]].domain: alike.block(0, alike.size) for alike in classes for gpus in alike.gpus
     }
     row = [of[domain] for domain in sorted(of)]
     lengths = {*range(2, min(MOST_WINDOW, len(row)) + 1)} | ({len(row)} if len(row) <= MAX_STAGES else set())
@@ -275,7 +268,7 @@ def _mixed(cluster: Cluster, classes: Sequence[DomainClass]) -> Iterator[tuple[B
         if len(window) == length and len(set(window)) > 1:
             windows |= {window, window[::-1]}
     if len(classes) <= MOST_CLASSES:
-        full = [domains.block(0, domains.size) for domains in classes]
+        full = [alike.block(0, alike.size) for alike in classes]
         windows |= set(permutations(full, 2))
     yield from sorted(windows)
 
@@ -297,11 +290,11 @@ def _parts(classes: Sequence[DomainClass]) -> Iterator[tuple[Block, ...]]:
                 yield pair[::-1]
 
 
-def _part_sizes(domains: DomainClass) -> list[int]:
+def _part_sizes(alike: DomainClass) -> list[int]:
     """All, a half, a third and a quarter of a domain of a class, in whole nodes where it has several."""
-    node = domains.spec.gpus_per_node if domains.size > domains.spec.gpus_per_node else 1
+    node = alike.spec.gpus_per_node if alike.size > alike.spec.gpus_per_node else 1
     return sorted(
-        {size for part in (1, 2, 3, 4) if (size := domains.size // part // node * node)} | {domains.size}
+        {size for part in (1, 2, 3, 4) if (size := alike.size // part // node * node)} | {alike.size}
     )
 
 

@@ -98,7 +98,7 @@ def choose_layout(
     InfeasibleError
         If nothing fits in HBM, or with experts really placed nothing holds the limits.
     """
-    level, fixed_layouts = options.service_level(deployment.workload), layouts is not None
+    level, fixed = options.service_level(deployment.workload), layouts is not None
     if layouts is None:
         layouts = fitted_layouts(deployment, options.copies, options.spread, cut_experts=options.cuts_experts)
         if not layouts and deployment.model.moe is not None and not options.cuts_experts:
@@ -116,20 +116,16 @@ def choose_layout(
 
     def within(level: ServiceLevel) -> Placed:
         offered, first_s_of = _offered(deployment, admitted, level, options)
-        candidates_found, best, most_tok_s = _found(
-            deployment, offered, level.limit_s, aim, options, loads, fast, say
-        )
+        ranked, best, most_tok_s = _found(deployment, offered, level.limit_s, aim, options, loads, fast, say)
         if best is None:
             refuse_speed(deployment, level.limit_s, fastest_step_s(offered))
         if not best.meets:
             refuse_speed(best.candidate.deployment, level.limit_s, best.score.tpot_s)
-        chosen = _simplest(best, candidates_found, loads, options, fast)
+        chosen = _simplest(best, ranked, loads, options, fast)
         fastest_s = fastest_step_s(offered) if level.usual and level.limit_s is None else 0.0
         first_s = first_s_of.get(key_of(chosen.candidate.layout))
         words = service_words(deployment, options, level.limit_s, fastest_s, first_s)
-        free = deployment.workload.decodes and not (
-            fixed_layouts or options.widths or deployment.workload.batch
-        )
+        free = deployment.workload.decodes and not (fixed or options.widths or deployment.workload.batch)
         return replace(chosen, service_level=words, most_tok_s=most_tok_s if free else 0.0)
 
     return relax_default_limits(within, level, {"limit_s"} if level.usual else ())[0]
@@ -145,9 +141,7 @@ def _offered(
     elif options.goal in ("usd", "power"):
         offered += cheaper_kinds(deployment, options)
     if level.first_s is not None:
-        arranged = dict.fromkeys(
-            arrangement for fit in offered if fit.shape and (arrangement := fit.shape.what)
-        )
+        arranged = dict.fromkeys(cut for fit in offered if fit.shape and (cut := fit.shape.what))
         first_s_of = first_tokens(deployment, options.copies, list(arranged))
         offered = soon_enough(deployment, offered, first_s_of, level.first_s)
     return with_parts(deployment, offered, options.goal), first_s_of
@@ -175,16 +169,11 @@ def _found(
     floor = (1 - LOOKED_AT_FIRST) * float(finite.max(initial=0.0))
     count = len(deployment.cluster.gpus)
     alone = (
-        promised_rate * count**2 / fit.layout.gpus_used
-        for fit, promised_rate in zip(layouts, promise.tolist(), strict=True)
+        rate * count**2 / fit.layout.gpus_used for fit, rate in zip(layouts, promise.tolist(), strict=True)
     )
     most_tok_s = max(filter(math.isfinite, alone), default=0.0)
     while True:
-        able = [
-            fit
-            for fit, promised_rate in zip(layouts, promise.tolist(), strict=True)
-            if promised_rate >= floor
-        ]
+        able = [fit for fit, rate in zip(layouts, promise.tolist(), strict=True) if rate >= floor]
         ranked = _candidates(deployment, able, limit_s, aim, options)
         best = _best(ranked, loads, options, known, say) if ranked else None
         needed = 0.0
@@ -400,11 +389,7 @@ def candidates(
 
     if aim.goal == "latency":
         scored = [at(fit, batch_of(1, fit.layout.tp)) for fit in layouts]
-        scored = [
-            scored_layout
-            for scored_layout in scored
-            if limit_s is None or scored_layout.score.tpot_s <= limit_s
-        ]
+        scored = [trial for trial in scored if limit_s is None or trial.score.tpot_s <= limit_s]
         return sorted(scored, key=_order)
     scored = sorted((at(fit, fit.batch) for fit in layouts), key=_order)
     if limit_s is None:

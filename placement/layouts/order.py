@@ -80,12 +80,12 @@ def solve_order(
 
 
 def improve_order(
-    requested: Deployment, placed: Placed, loads: ExpertLoads | None, options: PlanOptions, budget: Budget
+    target: Deployment, placed: Placed, loads: ExpertLoads | None, options: PlanOptions, budget: Budget
 ) -> tuple[Placed, OrderProof | None]:
     """Return a layout with its stages in the best order over unlike domains, never a slower one, and what is proven.
 
     Idle domains may take the place of those in use. A layout of one stage, of several replicas, or on domains that
-    are all alike comes back as it is, without a proof. ``requested`` has the batch that was asked for.
+    are all alike comes back as it is, without a proof. ``target`` has the batch that was asked for.
     """
     candidate = placed.candidate
     deployment, layout = candidate.deployment, candidate.layout
@@ -107,7 +107,7 @@ def improve_order(
     better = None
     if solved.step_s < objective:
         shape = Shape((tuple(groups[group] for group in solved.order),), layout.tp, layout.moe_tp)
-        better = _best_placed(requested, placed, shape, solved.ranges, loads, options)
+        better = _best_placed(target, placed, shape, solved.ranges, loads, options)
     if better is not None and better.worth > placed.worth:
         placed = replace(better, passed_over=placed.passed_over, service_level=placed.service_level)
         objective, used = solved.step_s, solved.order
@@ -141,7 +141,7 @@ def _in_turn(problem: OrderProblem, groups: Sequence[Group], used: Sequence[int]
 
 
 def _best_placed(
-    requested: Deployment,
+    target: Deployment,
     placed: Placed,
     shape: Shape,
     ranges: tuple[range, ...],
@@ -149,19 +149,16 @@ def _best_placed(
     options: PlanOptions,
 ) -> Placed | None:
     """Return the shape with its experts placed, split for the batch there was or its largest; None if none fits."""
-    slots = stage_slots(requested, shape, options.copies, options.spread)
+    slots = stage_slots(target, shape, options.copies, options.spread)
     if slots is None:
         return None
-    fitting = Fitting(shape, slots, batch_that_fits(requested, shape, slots))
-    current = placed.candidate.deployment
+    fitting = Fitting(shape, slots, batch_that_fits(target, shape, slots))
+    old = placed.candidate.deployment
     best: Placed | None = None
-    for deployment, fit in (
-        (current, fitted(current, fitting, ranges)),
-        (requested, fitted(requested, fitting)),
-    ):
+    for deployment, fit in ((old, fitted(old, fitting, ranges)), (target, fitted(target, fitting))):
         if fit is None or not options.admits(fit.layout):
             continue
-        batch = wanted_batch(requested.workload, fit.scorer.max_batch, shape.tp)
+        batch = wanted_batch(target.workload, fit.scorer.max_batch, shape.tp)
         resized = replace(fit, batch=batch, fixed=placed.candidate.fitted.fixed)
         limit_s, aim = placed.candidate.limit_s, placed.candidate.aim
         for candidate in candidates(deployment, [resized], limit_s, aim):

@@ -235,12 +235,10 @@ def follow_on(built: OrderModel) -> None:
             continue
         table = problem.before[kind].tolist()
         for g in range(problem.groups):
-            start_count, stop_count = (
-                model.new_int_var(0, total, f"{word}{kind}_{g}") for word in ("before", "after")
-            )
-            model.add_element(start[g], table, start_count)
-            model.add_element(stop[g], table, stop_count)
-            model.add(built.count[kind][g] == stop_count - start_count)
+            low, high = (model.new_int_var(0, total, f"{word}{kind}_{g}") for word in ("before", "after"))
+            model.add_element(start[g], table, low)
+            model.add_element(stop[g], table, high)
+            model.add(built.count[kind][g] == high - low)
 
 
 def keep_in_memory(built: OrderModel) -> None:
@@ -336,7 +334,7 @@ def search_order(
     if resplit is not None:
         orders.append(StageOrder.of(problem, orders[0].order, resplit))
     best = min(
-        (order for order in orders if problem.fits(order.order, order.ranges)), key=lambda order: order.step_s
+        (split for split in orders if problem.fits(split.order, split.ranges)), key=lambda split: split.step_s
     )
     return best, max(least_s, solver.best_objective_bound * built.unit_s), search
 

@@ -31,7 +31,7 @@ def promised(
     Parameters as of :func:`faster_splits`.
     """
     arranged = [None if fit.shape is None else fit.shape.what for fit in layouts]
-    known = [arrangement_of for arrangement_of in arranged if arrangement_of is not None]
+    known = [cut for cut in arranged if cut is not None]
     if not known or deployment.shared.hbm_differs:  # a sweep has equally many slots on GPUs of unlike HBM
         return np.full(len(layouts), np.inf)
     priced, held, within, of, number = _priced(
@@ -45,10 +45,8 @@ def promised(
         best[key] = max(best.get(key, 0.0), rate)
     return np.array(
         [
-            np.inf
-            if arrangement_of is None
-            else best.get((number[arrangement_of], fit.layout.tp, fit.layout.moe_tp), np.inf)
-            for arrangement_of, fit in zip(arranged, layouts, strict=True)
+            np.inf if cut is None else best.get((number[cut], fit.layout.tp, fit.layout.moe_tp), np.inf)
+            for cut, fit in zip(arranged, layouts, strict=True)
         ]
     )
 
@@ -84,14 +82,14 @@ def faster_splits(
         return []
     priced, held, within, of, number = _priced(
         deployment,
-        [arrangement for _, _, arrangement in staged],
+        [cut for _, _, cut in staged],
         limit_s,
         redundant,
         cut_experts=any(shape.moe_tp > 1 for _, shape, _ in staged),
     )
     faster: list[Fitted] = []
-    for fit, shape, arrangement in staged:
-        alike = (of == number[arrangement]) & (priced.tp == shape.tp) & (priced.moe_tp == shape.moe_tp)
+    for fit, shape, cut in staged:
+        alike = (of == number[cut]) & (priced.tp == shape.tp) & (priced.moe_tp == shape.moe_tp)
         if fewest:
             alike &= np.rint(priced.batch * priced.tp) == 1
         rows = np.flatnonzero(held & within & alike)
@@ -132,7 +130,7 @@ def _priced(
 
     The arrangement as its number, which comes last.
     """
-    number = {arrangement: place for place, arrangement in enumerate(dict.fromkeys(arranged))}
+    number = {cut: place for place, cut in enumerate(dict.fromkeys(arranged))}
     workload = deployment.workload
     batch, tokens = workload.batch, workload.tokens_per_step if workload.decodes else 1.0
     priced = sweep(

@@ -158,24 +158,22 @@ def plan(state: OnlineState, old: ArrayLike | None = None) -> Decision:
         return _decision(state, None, _anew(state), (0, 0), "first plan, nothing placed yet")
     budget = state.options.budget
     allowed = None if budget is None else int(budget * placed.size + 1e-9)
-    restored_placement, forced = made_whole(state.window, placed)
+    intact, forced = made_whole(state.window, placed)
     restored = int(forced.sum())
     layers = np.flatnonzero(state.last.max(axis=1) > 0)
     if allowed == 0 or not layers.size:
-        return _decision(
-            state, placed, restored_placement, (restored, allowed), "the budget is 0" * (allowed == 0)
-        )
+        return _decision(state, placed, intact, (restored, allowed), "the budget is 0" * (allowed == 0))
     if state.placed is None and state.options.first_free:
         allowed = None
-    front = _front(state, layers, placed[layers], restored_placement[layers])
+    front = _front(state, layers, placed[layers], intact[layers])
     price, trust = state.options.price / layers.size, state.record.trust
     proposed = _paying(front, price, allowed)
     chosen = _paying(front, price / trust if trust else math.inf, allowed)
     promise = front.total([0] * layers.size).objective - front.total(proposed).objective
-    carried, proposal = restored_placement.copy(), restored_placement.copy()
+    carried, proposal = intact.copy(), intact.copy()
     carried[layers], proposal[layers] = front.placement(chosen), front.placement(proposed)
     if promise > 0:
-        state = replace(state, promise=Promise(restored_placement, proposal, promise * layers.size))
+        state = replace(state, promise=Promise(intact, proposal, promise * layers.size))
     return _decision(state, placed, carried, (restored, allowed), "")
 
 

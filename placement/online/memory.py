@@ -50,16 +50,14 @@ class Memory(NamedTuple):
         kind = _nearest(loads, load)
         surprise = self._surprised(load, load if kind is not None and age[kind] == 1 else previous)
         if kind is None:
-            memory = Memory(
-                np.concatenate([loads, load[None]]), np.append(self.windows, 1), np.append(age, 0)
-            )
+            grown = Memory(np.concatenate([loads, load[None]]), np.append(self.windows, 1), np.append(age, 0))
         else:
             order = np.append(np.delete(np.arange(len(loads)), kind), kind)
-            memory = Memory(loads[order], self.windows[order], age[order])
-            memory.age[-1] = 0
-            memory.windows[-1] += 1
-            memory.loads[-1] = _joined(memory.loads[-1], load, min(int(memory.windows[-1]), _STEADY))
-        return Memory(memory.loads[-limit:], memory.windows[-limit:], memory.age[-limit:], surprise)
+            grown = Memory(loads[order], self.windows[order], age[order])
+            grown.age[-1] = 0
+            grown.windows[-1] += 1
+            grown.loads[-1] = _joined(grown.loads[-1], load, min(int(grown.windows[-1]), _STEADY))
+        return Memory(grown.loads[-limit:], grown.windows[-limit:], grown.age[-limit:], surprise)
 
     def _surprised(self, load: Floats, previous: Floats) -> float:
         """Return :attr:`surprise` after ``load``."""

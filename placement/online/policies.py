@@ -68,13 +68,7 @@ def require_names(names: Sequence[str]) -> None:
             raise InputError("duplicate; leave one out.", field="policy", value=name)
 
 
-def entries(
-    names: Sequence[str],
-    *,
-    steps_per_window: int,
-    windows: int,
-    planned: bool,
-) -> list[Entry]:
+def entries(names: Sequence[str], *, steps_per_window: int, windows: int, planned: bool) -> list[Entry]:
     """Return the policies of some names at their engine's interval, ours also at :data:`LONGER` times that.
 
     Parameters

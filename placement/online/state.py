@@ -182,11 +182,9 @@ def checked_loads(values: ArrayLike, name: str, shape: tuple[int, ...]) -> Float
     ):
         want = ", ".join(str(size) if size else "any" for size in shape)
         raise InputError(f"`{name}` has shape {list(loads.shape)}, not [{want}].")
-    position = first_bad(loads)
-    if position:
-        raise InputError(
-            f"`{name}` has {loads[position]} at {list(position)}: loads must be finite and non-negative."
-        )
+    at = first_bad(loads)
+    if at:
+        raise InputError(f"`{name}` has {loads[at]} at {list(at)}: loads must be finite and non-negative.")
     return loads
 
 

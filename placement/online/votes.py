@@ -86,6 +86,4 @@ def workloads(scenarios: Floats) -> Floats:
     Groups are those of a plan (:func:`placement.experts.scenario_groups.group_scenarios`), at most :data:`MOST`.
     """
     group, _ = group_scenarios(scenarios, most=MOST)
-    return relative(
-        np.stack([scenarios[group == number].mean(axis=0) for number in range(int(group.max()) + 1)])
-    )
+    return relative(np.stack([scenarios[group == kind].mean(axis=0) for kind in range(int(group.max()) + 1)]))

@@ -159,16 +159,10 @@ def _pools(file: PlanFile) -> Iterator[Plan]:
 
 
 def _plan(
-    file: PlanFile,
-    part: PlanFile | PoolPart,
-    cluster: Cluster,
-    model_inputs: ModelInputsPart,
-    workload: Workload,
+    file: PlanFile, part: PlanFile | PoolPart, cluster: Cluster, source: ModelInputsPart, workload: Workload
 ) -> Plan:
     inputs, failures = file.inputs, part.failures
-    model = model_from_config(
-        model_inputs.model.config, name=model_inputs.model.name, weights=model_inputs.model.weights
-    )
+    model = model_from_config(source.model.config, name=source.model.name, weights=source.model.weights)
     if not workload.batch:
         raise InputError("inputs: workload: batch: 0 must be 1 or more.")
     options = dict(vars(part.request))
@@ -190,7 +184,7 @@ def _plan(
     if strange:
         raise InputError(f"experts: layers: {strange[0]}: {model.name} has no such layer with experts.")
     experts, unlike = _experts(part.experts, deployment, layout)
-    loads = _loads(model_inputs.loads, deployment)
+    loads = _loads(source.loads, deployment)
     score, balancedness = score_placement(deployment, layout, experts, loads, request.split, unlike)
     plan = Plan(
         deployment,
@@ -267,14 +261,12 @@ def _layout(file: PlanPart, deployment: Deployment) -> Layout:
 def _check_layout(stored: LayoutPart, plan: Plan) -> None:
     """Reject a layout that was changed in one place alone."""
     for key, value in layout_part(plan).items():
-        stored_value = stored.get(key, value)
-        if stored_value != value:
+        held = stored.get(key, value)
+        if held != value:
             where = (
                 "inputs: workload: batch says" if key == "batch_per_gpu" else "stages and layout: tp make it"
             )
-            raise InputError(
-                f"layout: {key}: {stored_value:g}, but {where} {value}; make them agree, or plan again."
-            )
+            raise InputError(f"layout: {key}: {held:g}, but {where} {value}; make them agree, or plan again.")
 
 
 def _experts(
@@ -303,9 +295,7 @@ def _experts(
                 _assignment(part, deployment, layout, index, stage) for index, stage in enumerate(stages)
             )
         replicas.append(known[key])
-    return replicas[0], {
-        replica: assignments for replica, assignments in enumerate(replicas) if assignments is not replicas[0]
-    }
+    return replicas[0], {replica: sets for replica, sets in enumerate(replicas) if sets is not replicas[0]}
 
 
 def _assignment(
@@ -329,11 +319,9 @@ def _assignment(
         if [len(experts) for experts in by_gpu] != counts:
             raise InputError(f"{place}: its GPUs have other numbers of slots than in layer {ids[0]}.")
         row = [expert for experts in by_gpu for expert in experts]
-        unknown = next((expert for expert in row if expert >= moe.experts), None)
-        if unknown is not None:
-            raise InputError(
-                f"{place}: expert {unknown} does not exist; the model has 0 to {moe.experts - 1}."
-            )
+        extra = next((expert for expert in row if expert >= moe.experts), None)
+        if extra is not None:
+            raise InputError(f"{place}: expert {extra} does not exist; the model has 0 to {moe.experts - 1}.")
         absent = next(iter(sorted(set(range(moe.experts)).difference(row))), None)
         if absent is not None:
             raise InputError(f"{place}: expert {absent} has no copy.")

@@ -21,14 +21,7 @@ from cost.money.bill import Totals
 from cost.money.prices import PriceBook
 from placement.options import PlanOptions
 from placement.plan import Asked, Decision, OrderProof, Origin, Proof
-from placement.plans.findings import (
-    LEFT_OUT,
-    Count,
-    Failures,
-    RedundancyCurve,
-    ScenarioReport,
-    TrafficReport,
-)
+from placement.plans.findings import LEFT_OUT, Count, Failures, RedundancyCurve, ScenarioReport, TrafficReport
 from topology.base.errors import InputError
 from topology.base.figures import EvidenceLabel
 from topology.base.schema import problem

@@ -100,9 +100,9 @@ def plan(call: Asked, options: Settings | None = None) -> Ints:
     return nodes.outside(_placed(inside, options)).astype(np.int64)
 
 
-def _old_map(old: Ints, shape: tuple[int, ...], slots: int, slots_per_rank: int) -> Experts:
+def _old_map(old: Ints, shape: tuple[int, ...], slots: int, size: int) -> Experts:
     layers, experts = shape
-    if len(old) != layers or old.shape[1] % slots_per_rank:
+    if len(old) != layers or old.shape[1] % size:
         raise InputError(
             f"the old map has shape {list(old.shape)}: expected [{layers}, {slots}], one row per layer."
         )
@@ -134,8 +134,8 @@ def _all_everywhere(call: Asked, limit: float | None) -> Experts:
     Where something lies there, it is made layer by layer, within ``limit`` of the copies besides those that must be
     restored.
     """
-    (rows, experts), slots_per_rank = call.loads.shape, call.slots // call.ranks
-    fresh = np.tile((np.arange(slots_per_rank) % experts).astype(np.int32), (rows, call.ranks))
+    (rows, experts), size = call.loads.shape, call.slots // call.ranks
+    fresh = np.tile((np.arange(size) % experts).astype(np.int32), (rows, call.ranks))
     if call.old is None:
         return fresh
     placed = keep_slots(call.old, fresh, call.ranks)

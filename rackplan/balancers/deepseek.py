@@ -17,12 +17,7 @@ __all__ = ["rebalance_experts"]
 
 
 def rebalance_experts(
-    weight: Any,
-    num_replicas: int,
-    num_groups: int,
-    num_nodes: int,
-    num_gpus: int,
-    old: Any = None,
+    weight: Any, num_replicas: int, num_groups: int, num_nodes: int, num_gpus: int, old: Any = None
 ) -> tuple[Any, Any, Any]:
     """Return expert of each slot, slots of each expert and copies of each expert, for one window of loads.
 

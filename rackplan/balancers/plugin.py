@@ -96,8 +96,6 @@ def _ascend() -> bool:
     return True
 
 
-def _say(logger: str, engine: str, options: Settings) -> None:
+def _say(logger: str, engine: str, setup: Settings) -> None:
     # engines show what their own loggers say, and the warnings of others
-    logging.getLogger(logger).info(
-        "rackplan balances experts for %s (%s=1): %s", engine, SWITCH, options.words
-    )
+    logging.getLogger(logger).info("rackplan balances experts for %s (%s=1): %s", engine, SWITCH, setup.words)

@@ -81,20 +81,18 @@ def rebalance_experts(
         how = _algorithm(algorithm)
         loads = _summed(tokens_per_expert)
         slots = whole(num_physical_experts, "num_physical_experts")
-        slots_per_rank = whole(num_local_physical_experts, "num_local_physical_experts")
-        if slots % slots_per_rank:
+        size = whole(num_local_physical_experts, "num_local_physical_experts")
+        if slots % size:
             raise InputError(
-                f"num_physical_experts {slots} is not a multiple of num_local_physical_experts {slots_per_rank}: "
+                f"num_physical_experts {slots} is not a multiple of num_local_physical_experts {size}: "
                 "every rank needs the same number."
             )
         groups, nodes = _groups(how, num_groups, num_nodes)
         old = _running(len(loads), slots)
-        alive = (
-            _alive(slots // slots_per_rank) if how.elastic else np.ones(slots // slots_per_rank, dtype=bool)
-        )
-        phy2log = _placed(loads, alive, slots_per_rank, groups, nodes, old)
+        alive = _alive(slots // size) if how.elastic else np.ones(slots // size, dtype=bool)
+        phy2log = _placed(loads, alive, size, groups, nodes, old)
     experts = loads.shape[1]
-    counted = phy2log if alive.all() else np.where(np.repeat(alive, slots_per_rank), phy2log, experts)
+    counted = phy2log if alive.all() else np.where(np.repeat(alive, size), phy2log, experts)
     count = logical_count(counted, experts + 1)[:, :experts]
     width = slots - experts + 1 if how.vectorised else int(count.max())
     maps = phy2log, _slots_of(counted, experts, width), count
@@ -158,10 +156,10 @@ def _alive(ranks: int) -> Bools:
     return alive
 
 
-def _placed(loads: Any, alive: Bools, slots_per_rank: int, groups: int, nodes: int, old: Ints | None) -> Ints:
+def _placed(loads: Any, alive: Bools, size: int, groups: int, nodes: int, old: Ints | None) -> Ints:
     """Return the expert of each slot; slots of lost ranks hold expert 0, as SGLang's own policy has it."""
     called = "num_physical_experts", "ranks"
-    lives = np.repeat(alive, slots_per_rank)
+    lives = np.repeat(alive, size)
     whole_world = bool(alive.all())
     if not whole_world:
         groups = nodes = 1

@@ -141,18 +141,8 @@ def next_placement(call: Asked, options: Settings) -> Experts:
 
 
 def _started(call: Asked, options: Settings) -> OnlineState:
-    online_options = OnlineOptions(
-        budget=options.max_moves, history=options.history, first_free=call.at_start
-    )
+    rules = OnlineOptions(budget=options.max_moves, history=options.history, first_free=call.at_start)
     layers, experts = call.loads.shape
-    slots_per_rank = call.slots // call.ranks
+    size = call.slots // call.ranks
     loads, placed = (None, None) if call.stored is None else (call.stored.loads, call.stored.placed)
-    return start(
-        experts,
-        slots_per_rank,
-        call.ranks,
-        layers=layers,
-        stored=loads,
-        static=placed,
-        options=online_options,
-    )
+    return start(experts, size, call.ranks, layers=layers, stored=loads, static=placed, options=rules)

@@ -52,14 +52,12 @@ def rebalance_experts(current_expert_table: Any, expert_workload: Any) -> tuple[
                 f"expert_workload has shape {list(load.shape)}, current_expert_table {list(table.shape)}: "
                 "give one load per slot."
             )
-        layers, devices, slots_per_device = table.shape
+        layers, devices, size = table.shape
         old = table.reshape(layers, -1)
         loads = _of_experts(old, load.reshape(layers, -1))
         starts = [_array_split_start(old, devices)]
         called = "slots", "devices"
-        placed = plan(
-            request(loads, devices * slots_per_device, devices, old=old, starts=starts, called=called)
-        )
+        placed = plan(request(loads, devices * size, devices, old=old, starts=starts, called=called))
     gain = _peaks(old, loads, devices) - _peaks(placed, loads, devices)
     order = np.argsort(-gain, kind="stable").astype(np.int64)
     new = as_given(placed.reshape(table.shape), current_expert_table)
@@ -78,12 +76,12 @@ def _array_split_start(table: Ints, devices: int) -> Ints:
     Each device has a run of routed experts, the last devices one or more of the next run's besides, and all a shared
     expert, numbered after the routed ones. Without shared experts it was the start until July 2026 (61eb47b4d8).
     """
-    experts, slots_per_device = int(table.max()) + 1, table.shape[1] // devices
-    last_held = table[0].reshape(devices, slots_per_device)[:, -1]
+    experts, size = int(table.max()) + 1, table.shape[1] // devices
+    last_held = table[0].reshape(devices, size)[:, -1]
     shared = experts - int(last_held.min())
     if shared == experts or not np.array_equal(last_held, experts - shared + np.arange(devices) % shared):
         shared = 0
-    routed, routed_slots = experts - shared, slots_per_device - (shared > 0)
+    routed, routed_slots = experts - shared, size - (shared > 0)
     runs = [run.tolist() for run in np.array_split(np.arange(routed), devices)]
     for copy in range(devices * routed_slots - routed):
         run = runs[-1 - copy % devices]

@@ -260,10 +260,8 @@ def _notes_of(kind: str, pools: Sequence[Pool], image: str) -> list[str]:
                 "runtimeVersionOverride"
             )
         )
-        topology_note = (
-            f"Grove needs a topology {TOPOLOGY} with this level as its domain: see the launch kind grove"
-        )
-        return [image_note, *[topology_note] * any(pool.packing for pool in pools)]
+        level = f"Grove needs a topology {TOPOLOGY} with this level as its domain: see the launch kind grove"
+        return [image_note, *[level] * any(pool.packing for pool in pools)]
     notes = []
     if kind in ("kueue", "kai", "grove"):
         notes.append(f"{QUEUE} is a placeholder for the queue that admits the pods")

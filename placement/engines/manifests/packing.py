@@ -71,12 +71,8 @@ def beside(plan: Plan) -> Level | None:
 
     None where less than half of the caches could, or there is one domain alone.
     """
-    requests, cluster = plan.requests, plan.deployment.cluster.whole
-    if (
-        requests is None
-        or (requests.inside_share or 0.0) < HALF
-        or len({gpu.domain for gpu in cluster.gpus}) == 1
-    ):
+    cluster, share = plan.deployment.cluster.whole, plan.requests and plan.requests.inside_share
+    if (share or 0.0) < HALF or len({gpu.domain for gpu in cluster.gpus}) == 1:
         return None
     hosts = {gpu.node: gpu.domain for gpu in cluster.gpus}
     return DOMAIN if len(set(hosts.values())) < len(hosts) else HOST

@@ -126,13 +126,11 @@ def deploy(request: ExportRequest, plan: Plan) -> Deployed:
     called_as = [name.replace(" ", "-") for name in named_pools(plan)]
     path, exported = request.output, list[Exported]()
     paths = [path, *(path.with_suffix(f".{name}{path.suffix}") for name in called_as[1:])]
-    for pool_plan, file, name in zip(plan.pools, paths, called_as, strict=True):
+    for pool, file, name in zip(plan.pools, paths, called_as, strict=True):
         try:
-            role: Role = pool_plan.role if plan.beside else "both"  # type: ignore[assignment]  # of its three words
+            role: Role = pool.role if plan.beside else "both"  # type: ignore[assignment]  # of its three words
             exported.append(
-                export_plan(
-                    pool_plan, request.engine, str(file), tp=request.tp, served=request.served, role=role
-                )
+                export_plan(pool, request.engine, str(file), tp=request.tp, served=request.served, role=role)
             )
         except InputError as error:
             raise InputError(f"pool {name}: {error}") from None if plan.beside else error
@@ -144,10 +142,8 @@ def deploy(request: ExportRequest, plan: Plan) -> Deployed:
         return Deployed(tuple(exported), names, (), None, files)
     base = dns_name(exported[0].launch.model.rpartition("/")[2])
     pools = tuple(
-        make_pool(
-            export, pool_plan, hosts_of, f"{base}-{name}" if plan.beside else base, name.partition("-")[2]
-        )
-        for export, pool_plan, hosts_of, name in zip(exported, plan.pools, names, called_as, strict=True)
+        make_pool(export, pool, hosts_of, f"{base}-{name}" if plan.beside else base, name.partition("-")[2])
+        for export, pool, hosts_of, name in zip(exported, plan.pools, names, called_as, strict=True)
     )
     decodes = next((pool.name for pool in pools if pool.role == "decode"), "")
     if (level := beside(plan)) is not None and decodes:

@@ -60,6 +60,11 @@ class Question:
     cancel: Cancel | None = None
 
     @property
+    def heard(self) -> dict[str, Any]:
+        """Who hears of the planning, and what ends it, as keywords of :func:`placement.planner.make_plan`."""
+        return {"on_progress": self.on_progress, "on_stage": self.on_stage, "cancel": self.cancel}
+
+    @property
     def open(self) -> bool:
         """Whether replicas of any layout may be taken: nothing is asked for that one layout a pool has."""
         deployment, options = self.deployments[0], self.options
@@ -111,15 +116,10 @@ def plan_jointly(question: Question) -> Plan:
 def _simple(question: Question, rival: Rival) -> Plan:
     """Return the plan of one layout a pool, or what its ``rival`` has."""
     (deployment,), (loads,) = question.deployments, question.loads
-    heard: Any = {
-        "on_progress": question.on_progress,
-        "on_stage": question.on_stage,
-        "cancel": question.cancel,
-        "rival": rival,
-    }
+    heard, options = question.heard | {"rival": rival}, question.options
     if question.lengths is None:
-        return make_plan(deployment, loads, question.options, **heard)
-    return plan_requests(deployment, question.lengths, loads, question.options, question.limits, **heard)
+        return make_plan(deployment, loads, options, **heard)
+    return plan_requests(deployment, question.lengths, loads, options, question.limits, **heard)
 
 
 def _kept(simple: Plan, joint: Plan) -> Decision:
@@ -181,7 +181,9 @@ def _joint(question: Question, simple: Plan | None) -> tuple[Plan, Fleet]:
             if best is None or _cost(plan, options.goal) < _cost(best[0], options.goal):
                 best = plan, fleet
         parts = {
-            pool.column.kind: 0.0 if plan is None else _tok_s(plan) / pool.tok_s
+            pool.column.kind: 0.0
+            if plan is None
+            else plan.score.tok_s_per_gpu * len(plan.deployment.cluster.gpus) / pool.tok_s
             for pool, plan in zip(fleet.pools, plans, strict=True)
         }
         behind = {kind: part for kind, part in parts.items() if part < 1 - _PRICED_OFF}
@@ -197,20 +199,12 @@ def _joint(question: Question, simple: Plan | None) -> tuple[Plan, Fleet]:
 def _planned(question: Question, fleet: Fleet, joint: Plan) -> Plan:
     """Return the plan of chosen replicas, their experts searched for and judged as those of any plan."""
     plans: list[Plan] = []
-    places, _ = _places(fleet)
+    places, heard = _places(fleet)[0], question.heard
     for pool in fleet.pools:
         deployment, opts, fits = _fits(question, fleet, pool, places)
         if plans and plans[0].interrupted:  # what is left is finished the fast way, and not cancelled again
-            opts = replace(opts, time_limit_s=0.0)
-        planned = make_plan(
-            deployment,
-            question.loads[pool.model],
-            opts,
-            on_progress=question.on_progress,
-            on_stage=question.on_stage,
-            cancel=None if plans and plans[0].interrupted else question.cancel,
-            layouts=fits,
-        )
+            opts, heard = replace(opts, time_limit_s=0.0), heard | {"cancel": None}
+        planned = make_plan(deployment, question.loads[pool.model], opts, layouts=fits, **heard)
         plans.append(replace(planned, request=replace(opts, tpot_s=question.options.tpot_s)))
     plan = with_pools(_ordered(plans), joint.requests)
     if plan.late[0]:
@@ -288,11 +282,6 @@ def _asked(question: Question, fleet: Fleet, simple: Plan | None) -> Asked:
         defaults=tuple(sorted(question.limits.usual)),
         left_out=fleet.notes,
     )
-
-
-def _tok_s(plan: Plan) -> float:
-    """Return the tokens per second of a pool at its most."""
-    return plan.score.tok_s_per_gpu * len(plan.deployment.cluster.gpus)
 
 
 def _cost(plan: Plan, goal: str) -> float:

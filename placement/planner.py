@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NoReturn
 
 import numpy as np
 
@@ -14,10 +13,11 @@ from cost.inputs.deployment import Deployment
 from cost.serving.limits import out_of_reach, rounded_up
 from placement.analysis.failures import FEW_TOKENS, find_failures
 from placement.analysis.redundancy import choose_redundant
+from placement.arrays import Floats
 from placement.budget import Budget, Cancel
 from placement.experts.cross_validation import check_scenarios, how_left_out
 from placement.experts.placing import group_problem
-from placement.experts.problem import proven
+from placement.experts.problem import search_state
 from placement.experts.result import ExpertResult
 from placement.layouts.choose import Placed, choose_layout, largest_batch_held, place
 from placement.layouts.fitting import Fitted
@@ -105,9 +105,10 @@ def make_plan(
                 fast, order = improve_order(deployment, fast, sampled, options, budget)
         placed, report, traffic = _placed(fast, loads, judged, options, budget, say)
         plan = _finish(placed, loads, judged, options, budget, say)
-        plan = replace(plan, by_traffic=report, traffic=traffic)
         plan = replace(
             plan,
+            by_traffic=report,
+            traffic=traffic,
             request=request,
             redundancy=curve,
             order=order,
@@ -120,7 +121,10 @@ def make_plan(
         if violations:
             raise AssertionError(f"the planner made an illegal plan, please report it: {violations[0]}")
     if plan.over_limit and not (budget.interrupted or options.service_level(deployment.workload).usual):
-        _refuse_placed(plan)
+        nearest = rounded_up(plan.score.tpot_s * 1e3)
+        best = f"with experts placed under these loads the nearest layout takes {nearest} ms"
+        option = "tpot_ms" if deployment.workload.decodes else "ttft_ms"
+        raise out_of_reach("limit_s", option, plan.limit_s or 0.0, deployment.cluster.name, best)
     return replace(plan, interrupted=budget.interrupted)
 
 
@@ -159,13 +163,6 @@ def closed_by(tok_s: float, most_tok_s: float) -> Decision:
     )
 
 
-def _refuse_placed(plan: Plan) -> NoReturn:
-    """Raise LimitError: no layout keeps the limit under the loads, experts placed, and how near the nearest comes."""
-    best = f"with experts placed under these loads the nearest layout takes {rounded_up(plan.score.tpot_s * 1e3)} ms"
-    option = "tpot_ms" if plan.deployment.workload.decodes else "ttft_ms"
-    raise out_of_reach("limit_s", option, plan.limit_s or 0.0, plan.deployment.cluster.name, best)
-
-
 def _placed(
     fast: Placed,
     loads: ExpertLoads | None,
@@ -184,7 +181,9 @@ def _placed(
     with budget:
         placed = place((trial or fast).candidate, loads, options, budget=budget, thorough=True)
     placed = placed or trial or _cut_short(fast, loads, options)
-    _tell(placed, budget)
+    results = placed.results
+    if results:
+        budget.tell(lambda: search_state(*_by_layer(results)), at_once=True)
     if loads is None:
         return placed, None, None
     if trial is None:
@@ -247,7 +246,9 @@ def _finish(
         loads=loads,
         score=placed.score,
         balancedness=placed.balancedness,
-        proof=_proof(placed.results),
+        proof=Proof.of_layers(*_by_layer(placed.results))
+        if placed.results
+        else Proof("OPTIMAL", 1.0, 1.0, 0.0),
         baselines=baselines,
         notes=tuple(dict.fromkeys(notes)),
         request=options,
@@ -261,23 +262,10 @@ def _finish(
     return plan
 
 
-def _tell(placed: Placed, budget: Budget) -> None:
-    """Report what the search found."""
-    if placed.results and budget.on_progress is not None:
-        proof = _proof(placed.results)
-        done = sum(int(proven(result.max_load, result.bound).sum()) for result in placed.results)
-        total = sum(len(result.max_load) for result in placed.results)
-        budget.tell(lambda: (done, total, proof.objective, proof.bound), at_once=True)
-
-
-def _proof(results: Sequence[ExpertResult]) -> Proof:
-    """Join the proofs: objective and bound are means over all layers."""
-    if not results:
-        return Proof("OPTIMAL", 1.0, 1.0, 0.0)
-    objective = float(np.concatenate([result.max_load for result in results]).mean())
-    bound = float(np.concatenate([result.bound for result in results]).mean())
-    status = "OPTIMAL" if all(result.status == "OPTIMAL" for result in results) else "FEASIBLE"
-    return Proof(status, objective, bound, max(0.0, 1 - bound / objective))
+def _by_layer(results: Sequence[ExpertResult]) -> tuple[Floats, Floats]:
+    """Largest over mean GPU load of all layers, and what none can be below, ``[layers]``."""
+    loads, bounds = zip(*((result.max_load, result.bound) for result in results), strict=True)
+    return np.concatenate(loads), np.concatenate(bounds)
 
 
 def _without_spread(

@@ -38,12 +38,8 @@ class Replica:
         return where
 
 
-@dataclass(frozen=True, eq=False)
-class _Cut:
-    """A block in a domain."""
-
-    place: int
-    gpus: Group
+_Cut = tuple[int, Group]
+"""A block: its domain, and its GPUs."""
 
 
 def assign(
@@ -69,10 +65,10 @@ def assign(
             for block in pattern:
                 if block.slow >= 0:
                     start = max(start, end)
-                free.setdefault(block, []).append(_Cut(place_of[gpus[0]], gpus[start : start + block.size]))
+                free.setdefault(block, []).append((place_of[gpus[0]], gpus[start : start + block.size]))
                 start += block.size
     for cuts in free.values():
-        cuts.sort(key=lambda cut: (cut.place, cut.gpus))
+        cuts.sort()
     order = sorted(range(len(columns)), key=lambda index: (-len(columns[index].shape.blocks), index))
     replicas: dict[int, list[Replica]] = {}
     for index in order:
@@ -94,10 +90,8 @@ def _take(column: Column, free: dict[Block, list[_Cut]]) -> Replica:
     cuts_of: dict[int, _Cut] = {}
     for index in sorted(range(len(blocks)), key=lambda number: (len(free[blocks[number]]), number)):
         cuts = free[blocks[index]]
-        anchor = next(iter(cuts_of.values())).place if cuts_of else cuts[0].place
-        nearest = min(range(len(cuts)), key=lambda at: abs(cuts[at].place - anchor))
+        anchor = next(iter(cuts_of.values()))[0] if cuts_of else cuts[0][0]
+        nearest = min(range(len(cuts)), key=lambda at: abs(cuts[at][0] - anchor))
         cuts_of[index] = cuts.pop(nearest)
-    ordered = [cuts_of[index] for index in range(len(blocks))]
-    return Replica(
-        column, column.shape.groups([cut.gpus for cut in ordered]), tuple(cut.place for cut in ordered)
-    )
+    places, gpus = zip(*(cuts_of[index] for index in range(len(blocks))), strict=True)
+    return Replica(column, column.shape.groups(gpus), places)

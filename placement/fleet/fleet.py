@@ -194,11 +194,11 @@ def _recomputed(chosen: Chosen, requests_per_s: float, traffic: Traffic, options
     Where they serve less than was counted, since they cost more where they really are, nothing is proven optimal.
     """
     proof, tok_s = chosen.proof, requests_per_s * traffic.osl
-    if options.goal == "throughput":
-        optimal = proof.status == "OPTIMAL" and tok_s >= proof.objective * (1 - _CLOSE)
-        bound = tok_s if optimal else max(proof.bound, tok_s)
-        return Proof("OPTIMAL" if optimal else "FEASIBLE", tok_s, bound, 1 - tok_s / bound)
-    return proof
+    if options.goal != "throughput":
+        return proof
+    optimal = proof.status == "OPTIMAL" and tok_s >= proof.objective * (1 - _CLOSE)
+    bound = tok_s if optimal else max(proof.bound, tok_s)
+    return Proof("OPTIMAL" if optimal else "FEASIBLE", tok_s, bound, 1 - tok_s / bound)
 
 
 def _require_columns(cluster: Cluster, traffic: Traffic, priced: Sequence[Priced]) -> None:
@@ -323,39 +323,28 @@ def _idle(
             block = column.shape.blocks[0]
             least[block.kind] = min(block.size, least.get(block.kind, block.size))
     held = {block.kind for column in chosen.problem.columns for block in column.shape.blocks}
+
+    def why(domains: DomainClass, free: int) -> str:
+        name, takes = domains.spec.gpu.name, least.get(domains.kind)
+        if domains.kind not in held:
+            return f"no layout on {name} meets the service level"
+        if takes is None and free < domains.size:
+            return f"no replica fits on {free} GPUs of a domain of {name}: the smallest one spans several domains"
+        if takes is not None and free < takes:
+            s = "s" * (free > 1)
+            return f"no legal layout for {free} GPU{s} left of a domain of {name}: the least takes {takes}"
+        if options.goal == "throughput":
+            kind = "replica that spans domains" if takes is None else "replica"
+            late = ", since the other pools could not keep up" * (len(chosen.problem.needs) > 1)
+            return f"another {kind} would not serve more{late}"
+        return f"a token costs more on them ({options.goal})"
+
     for domains in classes:
         for gpus in domains.gpus:
             free = [gpu for gpu in gpus if gpu not in used]
             if free:
-                reason = _why(domains, len(free), least, held, options, alone=len(chosen.problem.needs) == 1)
-                by_reason.setdefault(reason, []).extend(free)
+                by_reason.setdefault(why(domains, len(free)), []).extend(free)
     return tuple(Idle(tuple(sorted(gpus)), reason) for reason, gpus in by_reason.items())
-
-
-def _why(
-    domains: DomainClass,
-    free: int,
-    smallest: Mapping[int, int],
-    held: set[int],
-    options: FleetOptions,
-    *,
-    alone: bool,
-) -> str:
-    """The reason in words; ``alone``: there is one pool to serve, so that none has to keep up with another."""
-    name = domains.spec.gpu.name
-    if domains.kind not in held:
-        return f"no layout on {name} meets the service level"
-    least = smallest.get(domains.kind)
-    if least is None and free < domains.size:
-        return f"no replica fits on {free} GPUs of a domain of {name}: the smallest one spans several domains"
-    if least is not None and free < least:
-        return f"no legal layout for {free} GPU{'s' * (free > 1)} left of a domain of {name}: the least takes {least}"
-    if options.goal == "throughput":
-        kind = "replica that spans domains" if least is None else "replica"
-        return f"another {kind} would not serve more" + (
-            "" if alone else ", since the other pools could not keep up"
-        )
-    return f"a token costs more on them ({options.goal})"
 
 
 def verify_fleet(fleet: Fleet) -> list[str]:

@@ -71,12 +71,6 @@ class Problem:
         """What the GPUs of ``column`` cost, in steps."""
         return sum(round(self.cost[block.kind] * COST_STEPS) * block.size for block in column.shape.blocks)
 
-    def cost_of_all(self, answer: Answer) -> int:
-        """What all replicas of an answer cost, in steps."""
-        return sum(
-            self.cost_of(column) * n for column, n in zip(self.columns, answer.counts, strict=True) if n
-        )
-
 
 Pattern = tuple[Block, ...]
 """Blocks of one domain, in order of its GPUs."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from cost.money.prices import PriceBook
 from cost.serving.limits import LimitError
 from placement.budget import Budget
 from placement.fleet.model import COST_STEPS, Answer, FleetModel, Found, Problem, build, solve
@@ -19,7 +18,6 @@ from placement.options import Goal
 from placement.plan import Proof
 from topology.base.errors import NoAnswerError
 from topology.base.units import plural
-from topology.spec import GpuSpec
 
 SLACK = 1e-3
 """Of the cost of a token that a larger fleet may have more; and the relative
@@ -169,16 +167,20 @@ def _least_per_request(search: _Search, cost: Any, tok_s: float) -> Proof:
     What would cost less at the last ratio is searched for until there is nothing.
     """
     built, problem = search.built, search.built.problem
+    costs = [problem.cost_of(column) for column in problem.columns]
 
     def ratio() -> float:
         assert search.best is not None  # noqa: S101 - the search began with one
-        return problem.cost_of_all(search.best) / search.best.requests
+        return (
+            sum(cost * count for cost, count in zip(costs, search.best.counts, strict=True))
+            / search.best.requests
+        )
 
     # each pool of its cheapest replicas, as many as are just enough: no whole numbers cost less
     least_of: dict[tuple[int, str], float] = defaultdict(lambda: math.inf)
-    for column in problem.columns:
+    for column, cost_of in zip(problem.columns, costs, strict=True):
         key = column.model, column.role
-        least_of[key] = min(least_of[key], problem.cost_of(column) / max(problem.rate(column), 1))
+        least_of[key] = min(least_of[key], cost_of / max(problem.rate(column), 1))
     models = {model for model, _ in problem.needs}
     bound = sum(
         min(least_of[model, BOTH], sum(least_of[key] for key in problem.needs if key[0] == model))
@@ -225,17 +227,10 @@ def _problem(
         / share
         for key, share in needs.items()
     )
-    figure = _costs(options.goal, traffic.deployments[0][0].prices)
-    cost = {domains.kind: figure(domains.spec.gpu) for domains in classes}
+    book = traffic.deployments[0][0].prices
+    figure = {"usd": book.price, "power": book.power}.get(options.goal)
+    cost = {domains.kind: figure(domains.spec.gpu).value if figure else 1.0 for domains in classes}
     return Problem(classes, columns, needs, cost, limit, options.most_layouts)
-
-
-def _costs(goal: Goal, book: PriceBook) -> Callable[[GpuSpec], float]:
-    if goal == "usd":
-        return lambda gpu: book.price(gpu).value
-    if goal == "power":
-        return lambda gpu: book.power(gpu).value
-    return lambda _: 1.0
 
 
 def _refuse(problem: Problem, traffic: Traffic, *, proven: bool) -> NoReturn:

@@ -90,11 +90,6 @@ class FleetOnUnits:
                 for pool in fleet.pools
             ),
             joined=units,
-            proof=ProofData(
-                status=fleet.proof.status,
-                objective=fleet.proof.objective,
-                bound=fleet.proof.bound,
-                gap=fleet.proof.gap,
-            ),
+            proof=ProofData(**vars(fleet.proof)),
             requests_per_s=None if self.lengths is None else fleet.requests_per_s,
         )

@@ -44,19 +44,9 @@ USUAL_TPOT = Figure(
 _Word = TypeVar("_Word", Spread, Objective, Goal)
 
 
-def require_spread(spread: str) -> Spread:
-    """Return ``spread`` if it is known; InputError if it is not."""
-    return _known("spread", spread, SPREADS)
-
-
 def require_objective(objective: str) -> Objective:
     """Return ``objective`` if it is known; InputError if it is not."""
     return _known("objective", objective, OBJECTIVES)
-
-
-def require_goal(goal: str) -> Goal:
-    """Return ``goal`` if it is known; InputError if it is not."""
-    return _known("goal", goal, GOALS)
 
 
 def _known(name: str, word: str, words: tuple[_Word, ...]) -> _Word:
@@ -210,7 +200,7 @@ class PlanOptions:
                 field="redundant",
                 value=self.redundant,
             )
-        require_spread(self.spread)
+        _known("spread", self.spread, SPREADS)
         for name, extra in (
             ("redundant", self.redundant),
             ("spread", self.spread != "gpu" and self.spread),
@@ -224,7 +214,7 @@ class PlanOptions:
                 )
         require_objective(self.objective)
         object.__setattr__(self, "tp", _tensor_parallel(require_policy(self.split), self.tp))
-        require_goal(self.goal)
+        _known("goal", self.goal, GOALS)
         if isinstance(self.tpot_s, str) and self.tpot_s != NO_LIMIT:
             raise InputError("expected milliseconds, or none.", field="tpot_ms", value=self.tpot_s)
         for name, value, least in (

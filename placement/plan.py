@@ -63,7 +63,7 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class OrderProof:
+class OrderProof(Proof):
     """Proof of the stage order over unlike domains, with balanced experts.
 
     Attributes
@@ -82,10 +82,6 @@ class OrderProof:
         What ran.
     """
 
-    status: str
-    objective: Number
-    bound: Number
-    gap: Number
     in_turn: Number | None = None
     search: str = ""
 

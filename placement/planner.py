@@ -26,7 +26,7 @@ from placement.options import AUTO, PlanOptions
 from placement.plan import ROUNDING, BaselineScore, Decision, Plan, Proof
 from placement.plans.findings import TrafficReport
 from placement.progress import OnProgress, Say
-from placement.scoring import score_placement, score_rivals
+from placement.scoring import ExpertPlacement, score_placement, score_rivals
 from placement.traffic.choose import choose_by_traffic, place_by_all
 from placement.verify import verify_plan
 from topology.base.errors import InputError, called, input_name
@@ -237,7 +237,8 @@ def _finish(
         notes.append(how_left_out(placed))
     baselines = _without_spread(placed, judged, options)
     if judged is not None and placed.results:
-        rivals = score_rivals(candidate.deployment, candidate.layout, placed.experts, judged, options.split)
+        where = candidate.deployment, candidate.layout
+        rivals = score_rivals(ExpertPlacement(*where, placed.experts, judged, options.split))
         baselines = {**rivals, **baselines}
     plan = Plan(
         deployment=candidate.deployment,

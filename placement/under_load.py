@@ -47,10 +47,8 @@ def first_token_s(plan: Plan) -> float:
     As a simulation of one pool has it: the step of a single prompt in one attention group, and what a request spends
     outside of steps (:mod:`cost.calibration.first_token`).
     """
-    deployment, layout, known = plan.deployment, plan.layout, first_token_calibration()
-    scorer, _ = placement_scorer(deployment, layout, plan.experts, plan.loads, plan.split, unlike=plan.unlike)
-    alone_s = scorer.step_s(batch_of(1, layout.tp))
-    return alone_s + known.seconds(require_engine(deployment.engine), "aggregated")
+    alone_s = placement_scorer(plan)[0].step_s(batch_of(1, plan.layout.tp))
+    return alone_s + first_token_calibration().seconds(require_engine(plan.deployment.engine), "aggregated")
 
 
 def pools_of_plan(plan: Plan, lengths: Lengths) -> EnginePools:
@@ -88,7 +86,7 @@ def pools_of_plan(plan: Plan, lengths: Lengths) -> EnginePools:
 
 def _pool(plan: Plan, role: str, lengths: Lengths) -> EnginePool:
     deployment, layout = plan.deployment, plan.layout
-    scorer, _ = placement_scorer(deployment, layout, plan.experts, plan.loads, plan.split, unlike=plan.unlike)
+    scorer, _ = placement_scorer(plan)
 
     def price(work: Workload, batch: Array) -> Array:
         terms = [scorer.terms_s(work, size) for size in batch.tolist()]

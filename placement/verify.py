@@ -122,9 +122,10 @@ def verify_plan(plan: Plan) -> list[str]:
     (:func:`placement.verify.verify_experts`), or each is cut into as many parts as the stage has GPUs; every GPU's
     weights, KV cache and workspace fit in usable HBM.
     """
-    unknown = _unknown_gpus(plan)
-    if unknown:
-        return unknown  # nothing else can be looked up
+    total = len(plan.deployment.cluster.gpus)
+    unknown = [gpu for gpu in plan.layout.gpus_in_use if not 0 <= gpu < total]
+    if unknown:  # nothing else can be looked up
+        return [f"GPU number {gpu} of {total}" for gpu in unknown]
     return [*_layers(plan), *_gpus(plan), *_experts(plan), *_memory(plan)]
 
 
@@ -142,17 +143,8 @@ def _run(layers: range) -> str:
     return f"layers {layers.start} to {layers.stop - 1}"
 
 
-def _used(plan: Plan) -> list[int]:
-    return [gpu for stages in plan.layout.replicas for stage in stages for gpu in stage.gpus]
-
-
-def _unknown_gpus(plan: Plan) -> list[str]:
-    total = len(plan.deployment.cluster.gpus)
-    return [f"GPU number {gpu} of {total}" for gpu in _used(plan) if not 0 <= gpu < total]
-
-
 def _gpus(plan: Plan) -> list[str]:
-    used = _used(plan)
+    used = plan.layout.gpus_in_use
     errors = []
     if len(set(used)) != len(used):
         twice = next(gpu for gpu in used if used.count(gpu) > 1)

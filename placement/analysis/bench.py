@@ -24,7 +24,7 @@ from placement.experts.placing import Known
 from placement.layouts.choose import batch_within
 from placement.layouts.price import LayoutKey, first_tokens, key_of, keys_of
 from placement.plan import ROUNDING, Plan
-from placement.scoring import NONE_UNLIKE, placement_scorer
+from placement.scoring import NONE_UNLIKE, ExpertPlacement, placement_scorer
 from topology.base.errors import InfeasibleError, InputError
 
 FEW = 5
@@ -111,7 +111,8 @@ class Bench:
         """Return what scores a placement; of the plan's own layout with what its other replicas hold."""
         plan = self.plan
         unlike = plan.unlike if layout is plan.layout else NONE_UNLIKE
-        return placement_scorer(deployment, layout, experts, plan.loads, plan.split, unlike=unlike)[0]
+        placed = ExpertPlacement(deployment, layout, experts, plan.loads, plan.split, unlike)
+        return placement_scorer(placed)[0]
 
     def at(
         self, deployment: Deployment, layout: Layout, experts: Sequence[Assignment | None], batch: float
@@ -269,7 +270,7 @@ class Bench:
         placed = placed_experts(plan, deployment, layout, copies, self._known)
         if isinstance(placed, str):
             return placed
-        scorer, _ = placement_scorer(deployment, layout, placed, plan.loads, plan.split)
+        scorer, _ = placement_scorer(ExpertPlacement(deployment, layout, placed, plan.loads, plan.split))
         limit_batch = min(limit_batch, scorer.max_batch)
         batch = batch_within(scorer, limit_batch, limit) if limit_batch else 0
         return self._of(scorer.at(batch), layout) if batch else "too slow with placed experts"

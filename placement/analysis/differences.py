@@ -80,9 +80,10 @@ def differences(left: Plan, right: Plan) -> Differences:
     """Return two plans side by side, as their files have them."""
     plans = (left, right)
     data = [plan_to_dict(plan) for plan in plans]
-    layout, predictions, memory, costs = (
-        _compared(*map(facts, plans, data)) for facts in (_layout, _predictions, _memory, _costs)
-    )
+    layout = _compared(*map(_layout, plans, data))
+    scores = [document["score"] for document in data]
+    predictions = _compared(*map(_predictions, data))
+    costs = _compared(*(_costs(score["totals"]) for score in scores))
     if layout["layers"].same:
         del layout["layers"]
     if predictions["balancedness_mean"].first is predictions["balancedness_mean"].second is None:
@@ -94,8 +95,10 @@ def differences(left: Plan, right: Plan) -> Differences:
         inputs=_unlike_inputs(plans, data),
         layout=layout,
         predictions=predictions,
-        terms_s=_terms([document["score"]["terms_s"] for document in data]),
-        hbm_bytes=memory,
+        terms_s=_terms([score["terms_s"] for score in scores]),
+        hbm_bytes=_compared(
+            *({**score["hbm_bytes"], "max_batch_per_gpu": score["max_batch_per_gpu"]} for score in scores)
+        ),
         cost=costs,
     )
 
@@ -132,7 +135,7 @@ def _layout(plan: Plan, data: Facts) -> Facts:
     }
 
 
-def _predictions(plan: Plan, data: Facts) -> Facts:  # noqa: ARG001 - as the others
+def _predictions(data: Facts) -> Facts:
     score = data["score"]
     keys = ("tokens", "tok_s_per_gpu", "tok_s_per_gpu_used", "tok_s_per_user")
     return {
@@ -143,15 +146,8 @@ def _predictions(plan: Plan, data: Facts) -> Facts:  # noqa: ARG001 - as the oth
     }
 
 
-def _memory(plan: Plan, data: Facts) -> Facts:  # noqa: ARG001
-    """Return what fills the HBM, and how many sequences fit."""
-    score = data["score"]
-    return {**score["hbm_bytes"], "max_batch_per_gpu": score["max_batch_per_gpu"]}
-
-
-def _costs(plan: Plan, data: Facts) -> Facts:  # noqa: ARG001
+def _costs(totals: Facts) -> Facts:
     """Return dollars and watts that have a figure."""
-    totals = data["score"]["totals"]
     keys = ("usd_per_million_tokens", "usd_per_hour", "power_w", "tok_s_per_mw", "requests_per_s")
     known = {key: totals[key] for key in keys if totals[key] is not None}
     return known | {"price_basis": totals["price_basis"]}

@@ -42,7 +42,9 @@ class UsedFigure:
 
 def used_figures(plan: Plan) -> list[UsedFigure]:
     """Return all figures; synthetic loads and what-if assumptions count as assumed figures without a value."""
-    figures = [*machine_figures(plan), *coefficients(plan)]
+    gpus = plan.deployment.cluster.gpus
+    domains = sorted({gpus[gpu].domain for gpu in plan.layout.gpus_in_use})
+    figures = [*_figures_of(plan.deployment, domains), *coefficients(plan)]
     if plan.loads is not None and plan.loads.synthetic:
         assumed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "synthetic; measured ones are better")
         figures.append(UsedFigure("loads", "", ", ".join(plan.loads.names), assumed))
@@ -95,14 +97,6 @@ def term_evidence(plan: Plan, term: str) -> Evidence | None:
     behind = TERMS[term].behind
     kinds = [used.figure.kind for used in coefficients(plan) if used.name.startswith(behind)]
     return weakest(kinds) if kinds else None
-
-
-def machine_figures(plan: Plan) -> list[UsedFigure]:
-    """Return the figures of the GPUs and fabrics in use, each once."""
-    cluster = plan.deployment.cluster
-    stages = [stage for replica in plan.layout.replicas for stage in replica]
-    used = {cluster.gpus[gpu].domain for stage in stages for gpu in stage.gpus}
-    return _figures_of(plan.deployment, sorted(used))
 
 
 def deployment_figures(deployment: Deployment) -> list[UsedFigure]:

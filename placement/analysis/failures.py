@@ -169,8 +169,7 @@ class _After:
 def _what_if(loss: _Loss, unit: Spread, say: Say) -> WhatIf:
     plan = loss.plan
     number = plan.deployment.numbered(unit)
-    used = [gpu for stages in plan.layout.replicas for stage in stages for gpu in stage.gpus]
-    choices = list(dict.fromkeys(number[used].tolist()))
+    choices = list(dict.fromkeys(number[plan.layout.gpus_in_use].tolist()))
     limit = _most_tried(plan, len(loss.loads.tokens))
     tried = [choices[i * len(choices) // limit] for i in range(limit)] if len(choices) > limit else choices
     outcomes = []

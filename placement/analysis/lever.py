@@ -37,9 +37,7 @@ class ServiceLevel:
             return cls(None, asked=False)
         full = plan.score.batch >= plan.score.max_batch
         if limit_s is not None and plan.over_limit is None:
-            scorer, _ = placement_scorer(
-                plan.deployment, plan.layout, plan.experts, plan.loads, plan.split, unlike=plan.unlike
-            )
+            scorer, _ = placement_scorer(plan)
             # a batch that was given is well below what the time allows
             if full or batch_within(scorer, scorer.max_batch, limit_s) <= 1 + NEARLY * plan.score.batch:
                 return cls(limit_s, asked=True)

@@ -27,7 +27,7 @@ from placement.layouts.shapes import Shape
 from placement.options import PlanOptions
 from placement.plans.findings import CurveLayout, RedundancyCurve, RedundancyPoint
 from placement.progress import Say, silent
-from placement.scoring import moe_rows, placement_scorer
+from placement.scoring import ExpertPlacement, moe_rows, placement_scorer
 from topology.base.errors import InputError
 
 _MORE_SLOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -115,7 +115,8 @@ def _point(
     """Place and score one number of copies on the layout of ``base``; None where it does not fit or is too slow."""
     layout = base.candidate.layout
     experts, _, _ = place_stages(deployment, layout, slots, loads, options, thorough=True)
-    scorer, balance = placement_scorer(deployment, layout, experts, loads, options.split, fair=False)
+    placed = ExpertPlacement(deployment, layout, experts, loads, options.split)
+    scorer, balance = placement_scorer(placed, fair=False)
     limit = wanted_batch(deployment.workload, scorer.max_batch, layout.tp)
     if options.goal == "latency":
         limit = min(limit, batch_of(1, layout.tp))
@@ -136,6 +137,9 @@ def _scored(
     balance: Mapping[int, float],
     score: Score,
 ) -> RedundancyPoint:
+    moe = deployment.model.moe
+    expert_bytes = 0.0 if moe is None else moe.expert_params * weight_sizes(deployment.model)["experts"]
+    counts = (len(moe_rows(deployment, stage.layers)) for stage in layout.replicas[0])
     return RedundancyPoint(
         redundant,
         max(int(row.max()) for row in slots),
@@ -144,13 +148,6 @@ def _scored(
         score.max_batch,
         score.tok_s_per_gpu,
         score.tpot_s,
-        _expert_bytes(deployment, layout, slots),
+        # of the fullest GPU of any stage
+        max(count * int(row.max()) * expert_bytes for count, row in zip(counts, slots, strict=True)),
     )
-
-
-def _expert_bytes(deployment: Deployment, layout: Layout, slots: tuple[Ints, ...]) -> float:
-    """Bytes of the experts' weights on the fullest GPU of any stage."""
-    moe = deployment.model.moe
-    expert_bytes = 0.0 if moe is None else moe.expert_params * weight_sizes(deployment.model)["experts"]
-    rows = (len(moe_rows(deployment, stage.layers)) for stage in layout.replicas[0])
-    return max(count * int(row.max()) * expert_bytes for count, row in zip(rows, slots, strict=True))

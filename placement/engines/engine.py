@@ -139,12 +139,10 @@ class Engine(ABC):
 
         Of an engine that splits in a way of its own, with attention of tensor parallelism ``tp``.
         """
-        del part, tp
         return None
 
     def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
         """Return what is not the file's own fault; ``read``: whether rows were found in it."""
-        del facts, ranks, read
         return ()
 
     @abstractmethod
@@ -161,22 +159,18 @@ class Engine(ABC):
 
     def files(self, launch: Launch) -> dict[str, str]:
         """Return further files that the engine reads from the same folder, by name."""
-        del launch
         return {}
 
     def cannot_spread(self, launch: Launch) -> str:
         """Return why one process per host cannot start it with ranks in the plan's order; empty if it can."""
-        del launch
         return ""
 
     def answers_everywhere(self, launch: Launch) -> bool:
         """Whether every host of a replica answers when asked for its health."""
-        del launch
         return True
 
     def serves_everywhere(self, launch: Launch) -> bool:
         """Whether every host of a replica takes requests; else the first one does."""
-        del launch
         return False
 
     def warnings(self, launch: Launch) -> list[str]:
@@ -188,12 +182,10 @@ class Engine(ABC):
 
     def cannot_hold(self, mapping: ExpertMapping) -> str:
         """Return why it cannot represent a mapping, and the option that avoids it; empty if it can."""
-        del mapping
         return ""
 
     def cannot_run(self, launch: Launch) -> str:
         """Return why it cannot be started this way, and the option that avoids it; empty if it can."""
-        del launch
         return ""
 
     def inspect(self, path: Path, facts: ModelFacts, ranks: int) -> Inspected:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from cost.experts.assignment import Assignment
-from cost.experts.loads import ExpertLoads
-from cost.inputs.deployment import Deployment
-from cost.inputs.layout import Layout
 from cost.model import Model
 from cost.resolve import checkpoint_of
 from placement.engines.engine import Engine, Launch, Role
 from placement.engines.findings import require_sound
 from placement.engines.mapping import ExpertMapping, ModelFacts, Place, mapping_of, model_facts, rank_places
 from placement.plan import Plan
-from placement.scoring import moe_rows, placement_balancedness
+from placement.scoring import ExpertPlacement, moe_rows, placement_balancedness
 from topology.base.errors import InputError, input_name
 from topology.base.files import no_room, scratch
 from topology.base.shown import Shown
@@ -126,35 +121,28 @@ def _balancedness(plan: Plan, engine: Engine, tp: int) -> float:
     """Balancedness under the engine's own split: the plan's, where the engine can be told to."""
     if plan.loads is None:
         return mean_of(plan.balancedness.values())
-    balance = engine_balancedness(engine, tp, plan.deployment, plan.layout, plan.experts, plan.loads)
+    balance = engine_balancedness(engine, tp, plan)
     if balance is not None:
         return balance
     if plan.split in engine.splits:
         return mean_of(plan.balancedness.values())
     return mean_of(
         placement_balancedness(
-            plan.deployment, plan.layout, plan.experts, plan.loads, engine.splits[0]
+            ExpertPlacement(plan.deployment, plan.layout, plan.experts, plan.loads, engine.splits[0])
         ).values()
     )
 
 
-def engine_balancedness(
-    engine: Engine,
-    tp: int,
-    deployment: Deployment,
-    layout: Layout,
-    experts: Sequence[Assignment | None],
-    loads: ExpertLoads,
-) -> float | None:
+def engine_balancedness(engine: Engine, tp: int, plan: Plan) -> float | None:
     """Return mean over max GPU load, over layers and loads, if ``engine`` has its own split; else None."""
     balances: list[float] = []
-    for stage, part in zip(layout.replicas[0], experts, strict=True):
-        if part is None:
+    for stage, part in zip(plan.layout.replicas[0], plan.experts, strict=True):
+        if part is None or plan.loads is None:
             continue
         shares = engine.shares(part, tp)
         if shares is None:
             return None
-        for tokens in loads.tokens[:, moe_rows(deployment, stage.layers)]:
+        for tokens in plan.loads.tokens[:, moe_rows(plan.deployment, stage.layers)]:
             balances += part.balancedness(tokens, shares).tolist()
     return mean_of(balances)
 
@@ -163,7 +151,7 @@ def own_balancedness(plan: Plan, engine: Engine | None) -> float | None:
     """Return the balancedness of a plan as ``engine`` splits tokens; None where nobody says how."""
     if engine is None or plan.loads is None:
         return None
-    return engine_balancedness(engine, plan.layout.tp, plan.deployment, plan.layout, plan.experts, plan.loads)
+    return engine_balancedness(engine, plan.layout.tp, plan)
 
 
 def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFacts) -> None:

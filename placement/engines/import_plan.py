@@ -19,7 +19,7 @@ from placement.layouts.partition import split_layers, stage_specs
 from placement.layouts.shapes import Shape, enumerate_shapes
 from placement.options import PlanOptions
 from placement.plan import Plan
-from placement.scoring import placement_proof, placement_scorer, score_placement, score_rivals
+from placement.scoring import ExpertPlacement, placement_proof, placement_scorer, score_rivals
 from placement.verify import verify_plan
 from topology.base.errors import InfeasibleError, InputError, called, input_name
 
@@ -70,16 +70,18 @@ def imported_plan(
     shape = _shape(deployment, mapping.ranks, options.stages or 1, options.tp or 1)
     level = options.service_level(deployment.workload)
     deployment, layout = _laid_out(deployment, mapping, shape)
-    experts = experts_of(mapping, layout)
+    placed = ExpertPlacement(
+        deployment, layout, experts_of(mapping, layout), loads, options.split, objective=options.objective
+    )
     held, limit_s = "", level.limit_s
     if level.usual:
-        scorer, _ = placement_scorer(deployment, layout, experts, loads, options.split)
+        scorer, _ = placement_scorer(placed)
         batch = batch_within(scorer, deployment.workload.batch, level.limit_s)
         fastest_s = scorer.at(batch_of(1, layout.tp)).tpot_s
         held = f"as imported, {usual_words(fastest_s, held=bool(batch))} (default; {called('batch')})"
         limit_s = limit_s if batch else None
-        deployment = deployment.with_batch(batch or deployment.workload.batch)
-    score, balancedness = score_placement(deployment, layout, experts, loads, options.split)
+        placed = replace(placed, deployment=deployment.with_batch(batch or deployment.workload.batch))
+    scorer, balancedness = placement_scorer(placed)
     notes = [note, "no search, the placement is from the file", *loads.notes]
     doubled = mapping.doubled()
     if doubled:
@@ -89,14 +91,14 @@ def imported_plan(
             f"expert {expert}), which does not help when it fails"
         )
     plan = Plan(
-        deployment=deployment,
+        deployment=placed.deployment,
         layout=layout,
-        experts=experts,
+        experts=experts_of(mapping, layout),
         loads=loads,
-        score=score,
+        score=scorer.at(placed.deployment.workload.batch),
         balancedness=balancedness,
-        proof=placement_proof(deployment, layout, experts, loads, options.objective, options.split),
-        baselines=score_rivals(deployment, layout, experts, loads, options.split),
+        proof=placement_proof(placed),
+        baselines=score_rivals(placed),
         notes=tuple(notes),
         service_level=held,
         limit_s=limit_s,

@@ -67,7 +67,6 @@ class Sglang(Engine):
 
     def read(self, path: Path, facts: ModelFacts, ranks: int, findings: list[Finding]) -> Rows:
         """See :class:`Engine`."""
-        del ranks
         if path.suffix not in (".json", ".pt"):
             text = "does not end in .json or .pt: SGLang takes the path for JSON text"
             findings.append(Finding("name", text, "refused"))
@@ -83,7 +82,6 @@ class Sglang(Engine):
 
     def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
         """See :class:`Engine`."""
-        del facts
         if not read:
             return ()
         text = "set it to slots minus experts; the default of SGLang is 0"

@@ -63,14 +63,12 @@ class Trtllm(Engine):
 
     def write(self, mapping: ExpertMapping, facts: ModelFacts) -> str:
         """See :class:`Engine`."""
-        del facts
         rows = zip(mapping.layer_ids, mapping.slot_expert.tolist(), strict=True)
         lines = "".join(f"  {layer}: {json.dumps(row)}\n" for layer, row in rows)
         return f"{SLOTS}: {mapping.slots}\n{ROWS}:\n{lines}{UPDATES}: 0\n"
 
     def read(self, path: Path, facts: ModelFacts, ranks: int, findings: list[Finding]) -> Rows:
         """See :class:`Engine`."""
-        del ranks
         data = read_yaml(path)
         if not isinstance(data, dict):
             raise NoRowsError("the whole file", f"expected the keys {SLOTS}, {ROWS} and {UPDATES}")
@@ -90,7 +88,6 @@ class Trtllm(Engine):
 
     def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
         """Return what makes TensorRT-LLM silently ignore the file."""
-        del read
         findings = [
             Finding(
                 "enable_attention_dp",

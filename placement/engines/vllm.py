@@ -119,7 +119,6 @@ class Vllm(ServedByVllm):
 
     def write(self, mapping: ExpertMapping, facts: ModelFacts) -> str:
         """See :class:`Engine`."""
-        del facts
         record = {
             "record_type": RECORD,
             "version": 1,
@@ -131,7 +130,6 @@ class Vllm(ServedByVllm):
 
     def read(self, path: Path, facts: ModelFacts, ranks: int, findings: list[Finding]) -> Rows:
         """See :class:`Engine`."""
-        del ranks
         record = _record(path)
         rows = record.get(ROWS)
         if not isinstance(rows, dict):
@@ -142,7 +140,6 @@ class Vllm(ServedByVllm):
 
     def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
         """See :class:`Engine`."""
-        del facts, ranks, read
         return (Finding("vLLM", _UNRELEASED, "note"),)
 
     def flags(self, launch: Launch) -> list[str]:

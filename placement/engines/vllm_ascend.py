@@ -79,7 +79,6 @@ class VllmAscend(ServedByVllm):
 
     def write(self, mapping: ExpertMapping, facts: ModelFacts) -> str:
         """See :class:`Engine`."""
-        del facts
         layers = [
             {
                 "layer_id": index,
@@ -113,7 +112,6 @@ class VllmAscend(ServedByVllm):
 
     def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
         """See :class:`Engine`."""
-        del facts
         note = Finding("num_redundant_experts", "must be slots - experts; its default is 0", "note")
         single = () if ranks > 1 else (Finding("EP size", "1: vllm-ascend ignores the map", "wrong"),)
         return (note, *single) if read else ()

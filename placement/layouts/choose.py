@@ -25,18 +25,21 @@ from placement.layouts.fitting import Fitted, fitted_layouts
 from placement.layouts.goals import (
     Aim,
     aim_of,
-    cheaper_kinds,
     fewer_gpus,
     service_words,
     soon_enough,
     with_parts,
 )
+from placement.layouts.goals import (
+    admitted as fits_among,
+)
 from placement.layouts.partition import last_within
 from placement.layouts.price import LayoutKey, faster_splits, first_tokens, key_of, promised
 from placement.layouts.refuse import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
+from placement.layouts.shapes import of_one_kind
 from placement.options import PlanOptions, ServiceLevel
 from placement.progress import Say, silent
-from placement.scoring import placement_scorer
+from placement.scoring import ExpertPlacement, placement_scorer
 
 MOST_PLACED = 80
 """Fast layouts whose experts are really placed before the best of them is taken, or a time per token given up."""
@@ -139,7 +142,8 @@ def _offered(
     if options.goal == "gpus":
         offered += fewer_gpus(deployment, admitted, level.limit_s, options)
     elif options.goal in ("usd", "power"):
-        offered += cheaper_kinds(deployment, options)
+        # kinds together never cost less than the best of them
+        offered += fits_among(deployment, of_one_kind(deployment), options)
     if level.first_s is not None:
         arranged = dict.fromkeys(cut for fit in offered if fit.shape and (cut := fit.shape.what))
         first_s_of = first_tokens(deployment, options.copies, list(arranged))
@@ -281,9 +285,8 @@ def largest_batch_held(
     while True:
         deployment = candidate.deployment
         batch = deployment.workload.batch
-        scorer, balancedness = placement_scorer(
-            deployment, candidate.layout, experts, loads, split, fair=fair
-        )
+        placed = ExpertPlacement(deployment, candidate.layout, experts, loads, split)
+        scorer, balancedness = placement_scorer(placed, fair=fair)
         held = batch
         if limit_s is not None and not candidate.fitted.fixed:
             held = _held_near(scorer, batch, min(limit, scorer.max_batch), limit_s)

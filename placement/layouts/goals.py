@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
+from cost.layouts.candidates import Arrangement
 from cost.step.score import Score
 from placement.layouts.fitting import Fitted, fitted_layouts, wanted_batch
 from placement.layouts.price import LayoutKey, key_of
 from placement.layouts.refuse import refuse_first_token
-from placement.layouts.shapes import of_one_kind, single_replicas
+from placement.layouts.shapes import single_replicas
 from placement.options import USUAL_TPOT, Goal, PlanOptions
 from topology.base.errors import MissingFigureError, called
 
@@ -85,9 +86,8 @@ def with_parts(deployment: Deployment, layouts: Sequence[Fitted], goal: Goal) ->
     return chosen
 
 
-def cheaper_kinds(deployment: Deployment, options: PlanOptions) -> list[Fitted]:
-    """Return layouts on GPUs of one kind alone, where the cluster has several: for the least cost of a token."""
-    arranged = of_one_kind(deployment)
+def admitted(deployment: Deployment, arranged: Iterable[Arrangement], options: PlanOptions) -> list[Fitted]:
+    """Return the layouts of arrangements that fit and match the request."""
     fits = fitted_layouts(
         deployment, options.copies, options.spread, arranged, cut_experts=options.cuts_experts
     )
@@ -105,11 +105,7 @@ def fewer_gpus(
         for row in fit.scorer.alike
     )
     below = min(able, default=len(deployment.cluster.gpus))
-    arranged = single_replicas(deployment, below)
-    fits = fitted_layouts(
-        deployment, options.copies, options.spread, arranged, cut_experts=options.cuts_experts
-    )
-    return [fit for fit in fits if options.admits(fit.layout)]
+    return admitted(deployment, single_replicas(deployment, below), options)
 
 
 def _parts(deployment: Deployment, fit: Fitted, rows: Sequence[tuple[int, ...]]) -> Iterator[Fitted]:

@@ -114,13 +114,15 @@ def improve_order(
     else:
         used = current
     bound = min(solved.bound_s, objective)
+    in_turn = sorted(used, key=groups.__getitem__)
+    split = split_in_order(problem, in_turn)
     status = "OPTIMAL" if solved.status == "OPTIMAL" and objective <= solved.step_s else "FEASIBLE"
     return placed, OrderProof(
         status,
         objective,
         bound,
         max(0.0, 1 - bound / objective),
-        _in_turn(problem, groups, used),
+        None if split is None else problem.step_seconds(in_turn, split),
         solved.search,
     )
 
@@ -131,13 +133,6 @@ def _with_idle_domains(deployment: Deployment, groups: list[Group]) -> list[Grou
     sizes = {len(group) for group in groups}
     idle = (domain for domain in domain_gpus(deployment.cluster) if not used & set(domain))
     return groups + [domain for domain in idle if len(domain) in sizes]
-
-
-def _in_turn(problem: OrderProblem, groups: Sequence[Group], used: Sequence[int]) -> float | None:
-    """Seconds of a step with these groups in the order of the cluster, split best; None where none fits."""
-    order = sorted(used, key=lambda group: groups[group])
-    ranges = split_in_order(problem, order)
-    return None if ranges is None else problem.step_seconds(order, ranges)
 
 
 def _best_placed(

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from cost.experts.tokens.reach import ExpertUse, balanced_use
+from cost.experts.tokens.reach import balanced_use
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.layouts.partition import Costs, best_cuts, ranges_of
 from cost.memory.batches import batch_of, most_that_fit, sequences_of
 from cost.memory.sizes import layer_cache_bytes, layer_weight_bytes, weight_sizes
 from cost.memory.stages import StageMemory, replica_max_batch, replica_memory
-from cost.model import Layer, MoeFfn
+from cost.model import MoeFfn
 from cost.step.step import batch_cost
 from placement.arrays import Floats, Ints
 from topology.base.errors import InfeasibleError, InputError
@@ -26,10 +27,7 @@ def last_where(low: int, high: int, holds: Callable[[int], bool]) -> int:
 
     ``low`` is taken to hold and ``high`` not to; neither is tried.
     """
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+    return low + bisect_left(range(low + 1, high), 1, key=lambda number: not holds(number))
 
 
 def last_within(low: int, high: int, value: Callable[[int], float], limit: float) -> int:
@@ -271,17 +269,12 @@ def _kind_seconds(
     seconds = []
     for kind, layer in enumerate(deployment.model.kinds):
         index = deployment.model.kind_of.index(kind)
-        spec, use = StageSpec(group, range(index, index + 1)), _layer_use(layer, slots)
+        spec, ffn, use = StageSpec(group, range(index, index + 1)), layer.ffn, None
+        if isinstance(ffn, MoeFfn) and slots.any():
+            use = balanced_use(1, slots, ffn.experts, ffn.top_k)
         cost = batch_cost(deployment, spec, sequences, tp, use, last=False, moe_tp=moe_tp)
         seconds.append(float(cost.total_s))
     return np.array(seconds)
-
-
-def _layer_use(layer: Layer, slots: Ints) -> ExpertUse | None:
-    ffn = layer.ffn
-    if not (isinstance(ffn, MoeFfn) and slots.any()):
-        return None
-    return balanced_use(1, slots, ffn.experts, ffn.top_k)
 
 
 def split_layers(

@@ -15,7 +15,7 @@ from cost.memory.batches import batch_of, most_that_fit, sequences_of
 from cost.memory.budget import engines_on
 from cost.memory.sizes import layer_cache_bytes, layer_weight_bytes, weight_sizes
 from cost.memory.stages import StageMemory, replica_memory
-from cost.model import Layer, Model, MoeFfn
+from cost.model import Model, MoeFfn
 from cost.serving.limits import out_of_reach, rounded_up
 from placement.experts.failure_domains import domain_name, require_apart, stage_domains
 from placement.layouts.fitting import fitting_shapes, stage_slots
@@ -97,16 +97,12 @@ def _shortage(deployment: Deployment, shape: Shape, memory: StageMemory) -> str:
     words = ", ".join(f"{use} {held / 1e9:.1f}" for use, held in reserved.items())
     unit = "sequence" if deployment.workload.decodes else "prompt"
     group = f"tensor-parallel group of {shape.tp} GPUs" if shape.tp > 1 else "GPU"
+    layout = _evenly(deployment, shape).short(moe=deployment.model.moe is not None)
     return (
         f"needs {need:,.1f} GB per GPU, {usable:.1f} GB are usable, {need - usable:,.1f} GB too few even for one "
         f"{unit} a {group} (weights {memory.weights / 1e9:.1f}, KV cache {parts['kv_cache'] / 1e9:,.1f}; "
-        f"{memory.budget.words}, keeps {words}; best of the layouts: {_widths(deployment, shape)})"
+        f"{memory.budget.words}, keeps {words}; best of the layouts: {layout})"
     )
-
-
-def _widths(deployment: Deployment, shape: Shape) -> str:
-    ranges = equal_ranges(len(deployment.model.layers), len(shape.replicas[0]))
-    return shape.split(ranges).short(moe=deployment.model.moe is not None)
 
 
 def _remedy(deployment: Deployment, redundant: int | None, usable: float) -> str:
@@ -333,9 +329,9 @@ def smallest_nodes(deployment: Deployment, redundant: int | None) -> int | None:
     """
     domain = full_domain(deployment.cluster.spec.domains[0])
     size = weight_sizes(deployment.model)
-    weights = added(
-        layer_weight_bytes(layer, size, tp=1, slots=_experts(layer)) for layer in deployment.model.layers
-    )
+    slots = (layer.ffn.experts if isinstance(layer.ffn, MoeFfn) else 0 for layer in deployment.model.layers)
+    layers = zip(deployment.model.layers, slots, strict=True)
+    weights = added(layer_weight_bytes(layer, size, tp=1, slots=count) for layer, count in layers)
     step = domain.gpus // domain.gpus_per_node if domain.whole else 1
     per_step = step * domain.gpus_per_node * domain.gpu.hbm_bytes
     fewest = max(1, math.ceil(weights / per_step))
@@ -349,10 +345,6 @@ def smallest_nodes(deployment: Deployment, redundant: int | None) -> int | None:
             return None
     too_few = last_where(low, high, lambda steps: not _fits(deployment, domain, steps * step, redundant))
     return (too_few + 1) * step
-
-
-def _experts(layer: Layer) -> int:
-    return layer.ffn.experts if isinstance(layer.ffn, MoeFfn) else 0
 
 
 def _fits(deployment: Deployment, domain: DomainSpec, nodes: int, redundant: int | None) -> bool:

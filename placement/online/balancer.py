@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from placement.arrays import Experts, Floats, Index, Ints
+from placement.arrays import Experts, Index, Ints
 from placement.experts.problem import Problem
 from placement.experts.soft_max import along_prices
 from placement.experts.solve import solve
@@ -116,14 +116,6 @@ def start(
     return state if static is None else replace(state, static=checked_placement(static, state, "static"))
 
 
-def _robust(loads: Floats, slots_per_gpu: Ints) -> Experts:
-    known = loads.max(axis=2, keepdims=True) > 0
-    mean = loads.sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-    mean[~known.any(axis=0)[:, 0]] = 1.0
-    problem = Problem(np.where(known, loads, mean), slots_per_gpu)
-    return solve(problem, exact=False).assignment.slot_expert
-
-
 def replan(state: OnlineState, window: ArrayLike, old: ArrayLike | None = None) -> Decision:
     """Return what to place after ``window`` ``[layers, experts]``, where ``old`` ``[layers, slots]`` is placed.
 
@@ -158,7 +150,9 @@ def plan(state: OnlineState, old: ArrayLike | None = None) -> Decision:
         return _decision(state, None, _anew(state), (0, 0), "first plan, nothing placed yet")
     budget = state.options.budget
     allowed = None if budget is None else int(budget * placed.size + 1e-9)
-    intact, forced = made_whole(state.window, placed)
+    forced, intact = forced_moves(placed, state.experts), placed.copy()
+    for layer in np.flatnonzero(forced):  # a second copy on a GPU stays unless its slot is needed
+        fill(state.window, int(layer), intact[layer])
     restored = int(forced.sum())
     layers = np.flatnonzero(state.last.max(axis=1) > 0)
     if allowed == 0 or not layers.size:
@@ -221,21 +215,13 @@ def _anew(state: OnlineState) -> Experts:
     """Return a placement made without regard to any: the static plan, or one for the last window."""
     if state.static is not None:
         return state.static.copy()
-    if len(state.stored):
-        return _robust(state.stored, state.slots_per_gpu)
-    return solve(state.window, exact=False).assignment.slot_expert
-
-
-def made_whole(problem: Problem, placed: Experts) -> tuple[Experts, Ints]:
-    """Return ``placed`` ``[layers, slots]`` with a copy of every expert and no empty slot, and the moves it takes.
-
-    Moves are the fewest (:func:`forced_moves`). A second copy on a GPU stays unless its slot is needed.
-    """
-    forced = forced_moves(placed, problem.experts)
-    whole = placed.copy()
-    for layer in np.flatnonzero(forced):
-        fill(problem, int(layer), whole[layer])
-    return whole, forced
+    problem, loads = state.window, state.stored
+    if len(loads):  # a plan for all; layers that some do not know are as in the others
+        known = loads.max(axis=2, keepdims=True) > 0
+        mean = loads.sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+        mean[~known.any(axis=0)[:, 0]] = 1.0
+        problem = Problem(np.where(known, loads, mean), state.slots_per_gpu)
+    return solve(problem, exact=False).assignment.slot_expert
 
 
 def forced_moves(placed: Experts, experts: int) -> Ints:

@@ -91,7 +91,8 @@ def entries(names: Sequence[str], *, steps_per_window: int, windows: int, planne
     for name in names:
         entry = _entry(name, linear=not planned, steps_per_window=steps_per_window)
         taking_part.append(entry)
-        if entry.budget != 0 and _is_ours(name) and LONGER * entry.interval < windows - 1:
+        ours = name.strip().lower().partition(":")[0] == OURS
+        if entry.budget != 0 and ours and LONGER * entry.interval < windows - 1:
             taking_part.append(_entry(name, linear=False, steps_per_window=steps_per_window, times=LONGER))
     return taking_part
 
@@ -108,10 +109,6 @@ def that_apply(entries: Sequence[Entry], groups: Sequence[Group]) -> tuple[list[
         else:
             applicable.append(entry)
     return applicable, why
-
-
-def _is_ours(name: str) -> bool:
-    return name.strip().lower().partition(":")[0] == OURS
 
 
 def _entry(text: str, *, linear: bool, steps_per_window: int, times: int = 1) -> Entry:

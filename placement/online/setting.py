@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 
-from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
 from cost.step.score import LayoutScorer
 from cost.terms.work import RESOURCES
@@ -20,7 +19,6 @@ from placement.online.policy import Group
 from placement.online.simulate import Moves, Placed, Setting, Step
 from placement.plan import Plan
 from placement.scoring import moe_rows, of_first_kind, score_placement, stage_speed
-from topology.base.errors import InputError
 
 
 def plan_setting(plan: Plan, steps_per_window: int, scenarios: ExpertLoads | None = None) -> Setting:
@@ -49,8 +47,8 @@ class PlanCosts:
         moe = plan.deployment.model.moe
         assert moe is not None  # noqa: S101 - it has experts that are placed
         self._plan, self._moe = plan, moe
-        self._stages = [index for index, part in enumerate(plan.experts) if part is not None]
-        layers = [plan.layout.replicas[0][index].layers for index in self._stages]
+        self._parts = {index: part for index, part in enumerate(plan.experts) if part is not None}
+        layers = [plan.layout.replicas[0][index].layers for index in self._parts]
         self._rows = [moe_rows(plan.deployment, run) for run in layers]
         size = expert_bytes(plan)
         ids = plan.deployment.model.moe_layers
@@ -61,8 +59,8 @@ class PlanCosts:
     def groups(self, scenarios: ExpertLoads | None) -> tuple[Group, ...]:
         """Return the EP groups of one replica; of several the GPUs of the first."""
         plan, groups_of = self._plan, []
-        for index, rows in zip(self._stages, self._rows, strict=True):
-            stage, part = plan.layout.replicas[0][index], self._part(index)
+        for (index, part), rows in zip(self._parts.items(), self._rows, strict=True):
+            stage = plan.layout.replicas[0][index]
             gpus = list(stage.gpus)
             groups_of.append(
                 Group(
@@ -79,12 +77,6 @@ class PlanCosts:
             )
         return tuple(groups_of)
 
-    def _part(self, index: int) -> Assignment:
-        part = self._plan.experts[index]
-        if part is None:
-            raise InputError(f"stage {index} has no experts.")
-        return part
-
     @cached_property
     def even_s(self) -> float:
         """Seconds of a step with experts perfectly balanced."""
@@ -98,7 +90,7 @@ class PlanCosts:
         """Return a step of the plan with other loads and another placement."""
         plan = self._plan
         experts = list(plan.experts)
-        for index, group, rows in zip(self._stages, self._groups, placed, strict=True):
+        for index, group, rows in zip(self._parts, self._groups, placed, strict=True):
             experts[index] = group.assignment(rows)
         loads = ExpertLoads(window[None], ("window",), synthetic=False)
         score, balance = score_placement(plan.deployment, plan.layout, experts, loads, plan.split)
@@ -110,7 +102,7 @@ class PlanCosts:
         replicas = self._plan.layout.replicas
         parts, copies, total = [], 0, 0.0
         for index, group, current, next_placement, size in zip(
-            self._stages, self._groups, old, new, self._bytes, strict=True
+            self._parts, self._groups, old, new, self._bytes, strict=True
         ):
             task = group.task(current)
             part = fetched(task, next_placement, group.nodes, group.domains, size)

@@ -295,12 +295,11 @@ class _Remembered:
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
-        self.forget()
+        self._steps, self._moves = dict[object, Step](), dict[object, Moves]()
 
     def forget(self) -> None:
         """Forget all: another window follows."""
-        self._steps: dict[object, Step] = {}
-        self._moves: dict[object, Moves] = {}
+        self._steps, self._moves = {}, {}
 
     def step(self, window: Floats, placed: Placed) -> Step:
         """Return a step under the load of the one window that is served now."""
@@ -332,18 +331,17 @@ class _Player:
 
     def see(self, number: int, window: Floats) -> None:
         """Show a window that has ended, and re-plan where it is time."""
-        begun = time.process_time()
+        begun, placed = time.process_time(), list[Experts]()
         for policy, part in zip(self._policies, self._setting.parts(window), strict=True):
             policy.observe(part)
         if self.entry.interval and number % self.entry.interval == 0:
             placed = [policy.place(old) for policy, old in zip(self._policies, self._placed, strict=True)]
-            self._cpu_s.append(time.process_time() - begun)
+        self._cpu_s.append(time.process_time() - begun)
+        if placed:
             for group, new in zip(self._setting.groups, placed, strict=True):
                 _require_placed(self.entry.name, group, new)
             self._replans.append((number, self._costs.moves(self._placed, placed)))
             self._placed = placed
-        else:
-            self._cpu_s.append(time.process_time() - begun)
 
     def serve(self, window: Floats) -> None:
         """Serve a window with what lies there now."""

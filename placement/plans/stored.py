@@ -110,13 +110,4 @@ def _proof_again(plan: Plan, *, priced: bool = False) -> Proof:
     """Return the proof of the placement; ``priced``: with the highest bound that a search may have proven."""
     if plan.loads is None or not plan.parts():
         return Proof("OPTIMAL", 1.0, 1.0, 0.0)
-    return placement_proof(
-        plan.deployment,
-        plan.layout,
-        plan.experts,
-        plan.loads,
-        plan.objective,
-        plan.split,
-        unlike=plan.unlike,
-        priced=priced,
-    )
+    return placement_proof(plan, priced=priced)

@@ -15,7 +15,7 @@ from cost.calibration.correction import lines_of
 from cost.calibration.errors import error_to_dict
 from cost.experts.tokens.traffic import TokenTraffic
 from cost.step.score import Score
-from placement.plan import Asked, BaselineScore, Plan
+from placement.plan import Asked, Plan
 from placement.plans.schema import (
     ExpertsPart,
     InputsPart,
@@ -45,6 +45,9 @@ _FILE = TypeAdapter(PlanFile)
 def score_to_dict(score: Score, balancedness: Mapping[int, float]) -> ScoreData:
     """Return a score as the plan file holds it; ``balancedness`` is by absolute layer id."""
     mean = mean_of(balancedness.values()) if balancedness else None
+    parts_s: dict[str, dict[str, float]] = {}
+    for (term, limit), seconds in score.parts_s.items():
+        parts_s.setdefault(term, {})[limit] = seconds
     data: ScoreData = {
         "step_s": score.step_s,
         "lower_step_s": score.lower_step_s,
@@ -56,7 +59,7 @@ def score_to_dict(score: Score, balancedness: Mapping[int, float]) -> ScoreData:
         "bound_by": score.bound_by,
         "terms_s": dict(score.terms_s),
         "limits_s": dict(score.limits_s),
-        "parts_s": _nested(score.parts_s),
+        "parts_s": parts_s,
         "floor_s": dict(score.floor_s),
         "hbm_bytes": dict(score.hbm_bytes),
         "batch_per_gpu": score.batch,
@@ -86,14 +89,6 @@ def plan_score_to_dict(plan: Plan) -> PlanScoreData:
     if plan.traffic is not None:
         data["traffic"] = cast(TokenTraffic, asdict(plan.traffic))
     return data
-
-
-def _nested(parts_s: Mapping[tuple[str, str], float]) -> dict[str, dict[str, float]]:
-    """Seconds by part, then by what bound it."""
-    nested: dict[str, dict[str, float]] = {}
-    for (term, limit), seconds in parts_s.items():
-        nested.setdefault(term, {})[limit] = seconds
-    return nested
 
 
 def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None = None) -> dict[str, Any]:
@@ -149,7 +144,10 @@ def _part(plan: Plan) -> dict[str, Any]:
             **vars(plan.proof), of=_proof_of(plan), interrupted=plan.interrupted, log=tuple(plan.notes)
         ),
         "order": plan.order,
-        "baselines": {name: _baseline(entry) for name, entry in plan.baselines.items()},
+        "baselines": {
+            name: entry.score and score_to_dict(entry.score, entry.balancedness)
+            for name, entry in plan.baselines.items()
+        },
         "scenarios": plan.scenarios,
         "redundancy": plan.redundancy,
         "failures": plan.failures,
@@ -246,10 +244,6 @@ def _expert_rows(plan: Plan) -> dict[str, list[list[int]]]:
                 for gpu, experts in zip(stage.gpus, held, strict=True):
                     row[gpu] = experts  # replicas share their lists
     return dict(sorted(rows.items(), key=lambda row: int(row[0]))) if plan.unlike else rows
-
-
-def _baseline(entry: BaselineScore) -> ScoreData | None:
-    return None if entry.score is None else score_to_dict(entry.score, entry.balancedness)
 
 
 def plan_to_json(data: Mapping[str, Any]) -> str:

@@ -52,7 +52,9 @@ def read_stored(files: tuple[str, ...], plan: str) -> Stored | None:
         If a file cannot be read, or they are of different layers or experts.
     """
     entries = [_read_plan(plan)] if plan else []
-    entries += [_read_recording(file) for file in files]
+    for file in files:
+        tokens = collect_windows(open_counts(file)).tokens
+        entries.append(Stored(tokens[:, tokens.any(axis=(0, 2))]))
     if not entries:
         return None
     names = [plan] * bool(plan) + list(files)
@@ -104,11 +106,6 @@ def stored_for(options: Settings, loads: Floats, slots: int, ranks: int) -> Stor
         filled[rows] = placed
         placed = filled
     return Stored(wide, placed, ranks)
-
-
-def _read_recording(file: str) -> Stored:
-    tokens = collect_windows(open_counts(file)).tokens
-    return Stored(tokens[:, tokens.any(axis=(0, 2))])
 
 
 def _read_plan(file: str) -> Stored:

@@ -191,7 +191,7 @@ def _require_alike(
 def used_nodes(plan: Plan) -> list[str]:
     """Return the nodes that a plan uses, in the order of its cluster."""
     gpus = plan.deployment.cluster.gpus
-    used = {gpus[gpu].node for stages in plan.layout.replicas for stage in stages for gpu in stage.gpus}
+    used = {gpus[gpu].node for gpu in plan.layout.gpus_in_use}
     return [node for node in dict.fromkeys(gpu.node for gpu in gpus) if node in used]
 
 

@@ -89,9 +89,7 @@ class Budget:
 
     def fixed(self, seconds: float) -> Budget:
         """Return a budget with the work of a number of seconds, regardless of the request unless that is 0."""
-        part = self.part(1.0)
-        part.units = 0.0 if self.seconds == 0 else seconds * _UNITS
-        return part
+        return self.always(0.0 if self.seconds == 0 else seconds)
 
     def always(self, seconds: float) -> Budget:
         """Return a budget with the work of a number of seconds, whatever was asked for; clock and Ctrl-C end it."""

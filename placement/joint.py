@@ -32,12 +32,12 @@ from placement.progress import OnProgress, Say
 from placement.whole import Limits, alone_on, fits_of, plan_requests
 from topology.base.errors import InfeasibleError, NoAnswerError
 
-_ROUNDS, _PRICED_OFF, _CLOSE = 4, 0.01, 1e-6
+_ROUNDS, _PRICED_OFF, _EQUAL = 4, 0.01, 1e-6
 """Choices at most, each by what the plans of those before it reach; the part of its price by which a plan may be
 behind before the next one; the part by which rates that are alike differ."""
 _SEARCH_S = 4.0
 """The solver's own seconds of one choice at most: a default plan shall not keep anybody waiting."""
-WHAT = "which replicas of which layouts stand on which domains, and which of them prefill"
+DECIDED = "which replicas of which layouts stand on which domains, and which of them prefill"
 """The decision of CP-SAT."""
 
 
@@ -97,7 +97,7 @@ def plan_jointly(question: Question) -> Plan:
                 return _planned(question, fleet, joint)
         except (InfeasibleError, NoAnswerError) as error:
             return known and replace(known, search=f"CP-SAT: {error}")
-        return _kept(simple, joint)
+        return _declined(simple, joint)
 
     if len(question.deployments) == 1 and (question.lengths is None or options.goal == "throughput"):
         try:
@@ -122,16 +122,16 @@ def _simple(question: Question, rival: Rival) -> Plan:
     return plan_requests(deployment, question.lengths, loads, options, question.limits, **heard)
 
 
-def _kept(simple: Plan, joint: Plan) -> Decision:
+def _declined(simple: Plan, joint: Plan) -> Decision:
     """Return what was decided where one layout a pool is taken: what replicas of any layout would bring."""
     decision, tok_s = joint.decision, simple.totals.tok_s
     assert decision is not None  # noqa: S101 - it was chosen
     gain = joint.totals.tok_s / tok_s - 1
     words = f"it serves {gain:.1%} more, and one layout a pool is simpler"
-    if gain <= _CLOSE:
+    if gain <= _EQUAL:
         words = "it serves no more than one layout a pool"
     bound = decision.bound if decision.bound >= tok_s or simple.decision is None else simple.decision.bound
-    status = "OPTIMAL" if tok_s >= bound * (1 - _CLOSE) else "FEASIBLE"
+    status = "OPTIMAL" if tok_s >= bound * (1 - _EQUAL) else "FEASIBLE"
     reworded = replace(decision, search=f"{decision.search}; {words}", status=status, bound=bound, idle=())
     return reached_by(reworded, tok_s)
 
@@ -304,4 +304,4 @@ def _decision(fleet: Fleet, plan: Plan) -> Decision:
         gap = 1 - objective / bound
         status = "OPTIMAL" if status == "OPTIMAL" and gap <= _PRICED_OFF else "FEASIBLE"
     idle = tuple(Idle(tuple(ids[gpu] for gpu in entry.gpus), entry.reason) for entry in fleet.idle)
-    return Decision(WHAT, fleet.search, status, objective, bound, gap, fleet.unit, idle)
+    return Decision(DECIDED, fleet.search, status, objective, bound, gap, fleet.unit, idle)

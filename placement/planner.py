@@ -33,7 +33,7 @@ from topology.base.errors import InputError, called, input_name
 
 Rival = Callable[[Plan], Plan | Decision | None]
 """Returns a better plan than one, or how it was decided that there is none."""
-_OVERLOOKED = 0.001  # of the goal's figure
+_MIN_FASTER = 0.001  # of the goal's figure
 
 
 def make_plan(
@@ -194,7 +194,7 @@ def _placed(
 def _passed_over(chosen: Placed, deployment: Deployment) -> str:
     """Return which layout is better by the estimate, by more than anybody would overlook; empty if none is."""
     better = chosen.passed_over
-    if better is None or better.worth[1] < chosen.worth[1] * (1 + _OVERLOOKED):
+    if better is None or better.worth[1] < chosen.worth[1] * (1 + _MIN_FASTER):
         return ""
     layout, moe = better.candidate.layout, deployment.model.moe is not None
     ep = f"{called('ep')} {layout.ep} " if moe else ""

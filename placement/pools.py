@@ -18,7 +18,7 @@ from placement.scoring import step_held
 from topology.base.errors import InputError
 from topology.cluster import ClusterView
 
-_CLOSE = 1e-9
+_EQUAL = 1e-9
 """Part of its rate by which a pool that is held back serves less."""
 
 
@@ -83,7 +83,7 @@ def served_together(plans: Sequence[Plan], request: Asked) -> WholeRequests:
         first_s = model.first_token_s(plan)
         own_per_s = rate * shares[name] * model.part(plan)
         if work.decodes:
-            if own_per_s < model.most_per_s[plan] * (1 - _CLOSE):
+            if own_per_s < model.most_per_s[plan] * (1 - _EQUAL):
                 step_s = step_held(plan, own_per_s, osl / work.tokens_per_step)
             tpots_s.append(step_s / work.tokens_per_step)
             stays_s = osl * tpots_s[-1] + (first_s or 0.0)
@@ -141,7 +141,7 @@ class _Model:
             most_per_s |= _prefilled_per_s(phase["prefill"], answer_s)
             prefilled = sum(most_per_s[plan] for plan in phase["prefill"])
             inside = _inside(phase["decode"], phase["prefill"], most_per_s)
-            path = _path(phase["decode"][0], phase["prefill"][0], alone=inside >= 1 - _CLOSE)
+            path = _path(phase["decode"][0], phase["prefill"][0], alone=inside >= 1 - _EQUAL)
             gpus = min(sum(plan.layout.gpus_used for plan in phase[role]) for role in ("decode", "prefill"))
             rate = min(rate, prefilled, gpus * path.bytes_per_s / _cache_bytes(phase["prefill"][0]))
         return cls(plans, most_per_s, rate, path, inside)

@@ -283,13 +283,13 @@ def side_by_side(
     sides = {}
     for role, swept, row, workers in reversed(serving.sides(best)):
         sizes = [len(stage) for stage in swept.variants[swept.layout[row]].arrangement.replicas[0]]
-        workers_gpus = tuple(_taken(free, sizes, last=role == "prefill") for _ in range(workers))
+        workers_gpus = tuple(_take(free, sizes, last=role == "prefill") for _ in range(workers))
         sides[role] = Side(role == "prefill", best.requests_per_s / workers, workers_gpus)
     moved, words = paired(cluster, list(sides.values()), seed=seed)
     return dict(zip(sides, moved, strict=True)), words
 
 
-def _taken(free: list[list[int]], sizes: Sequence[int], *, last: bool) -> tuple[Group, ...]:
+def _take(free: list[list[int]], sizes: Sequence[int], *, last: bool) -> tuple[Group, ...]:
     """Take the GPUs of a worker's stages out of what is ``free`` of each domain, the first or the ``last`` of them.
 
     A stage is a part of one domain, or several whole ones (:class:`cost.serving.packing.Room`).

@@ -27,7 +27,7 @@ from placement.plan import ROUNDING, Plan
 from placement.scoring import NONE_UNLIKE, ExpertPlacement, placement_scorer
 from topology.base.errors import InfeasibleError, InputError
 
-FEW = 5
+TENTH_FROM = 5
 """Sequences of which a tenth more is not a whole one."""
 MOST_PLACED = 16
 """Layouts whose experts are placed before the best of them is taken as the best."""
@@ -53,19 +53,19 @@ class Bench:
     def unchanged(self) -> Lever:
         """Return the unchanged plan, and the best layout at its service level."""
         plan = self.plan
-        held, grown = self._kept(plan.deployment, plan.layout, plan.experts)
+        held, grown = self._reached(plan.deployment, plan.layout, plan.experts)
         best = self.best_of(self.base, grown) if self.free else None
         return Lever("nothing", "layout", "", "", held, grown, best)
 
     def placed(self, placed: PlacedLayout | str) -> tuple[Reached | str, Reached | str]:
         """Return what another layout reaches at the plan's batch and its largest batch, or why not."""
-        return (placed, placed) if isinstance(placed, str) else self._kept(self.plan.deployment, *placed)
+        return (placed, placed) if isinstance(placed, str) else self._reached(self.plan.deployment, *placed)
 
     def row(self, name: str, kind: Kind, change: str, to: str, changed: Deployment | str) -> Lever:
         """Return one lever; ``changed`` is the changed deployment, or why it is not possible."""
         if isinstance(changed, str):
             return Lever(name, kind, change, to, changed, changed, changed if self.free else None)
-        held, grown = self._kept(changed, self.plan.layout, self.plan.experts)
+        held, grown = self._reached(changed, self.plan.layout, self.plan.experts)
         best = self.freed(changed, grown) if self.free else None
         return Lever(name, kind, change, to, held, grown, best)
 
@@ -75,11 +75,11 @@ class Bench:
         tp = self.plan.layout.tp
         sequences = round(self.plan.score.batch * tp)
         larger = max(sequences + 1, round(1.1 * sequences))
-        counts = {"+10%" if sequences >= FEW else "+1": larger, "x2": 2 * sequences}
+        counts = {"+10%" if sequences >= TENTH_FROM else "+1": larger, "x2": 2 * sequences}
         counts |= {"half": sequences // 2} if sequences > 1 else {}
         return {change: batch_of(count, tp) for change, count in counts.items()}
 
-    def _kept(
+    def _reached(
         self, deployment: Deployment, layout: Layout, experts: Sequence[Assignment | None]
     ) -> tuple[Reached | str, Reached | str]:
         """Return what a placement reaches at the plan's batch, and at the largest within the service level."""

@@ -21,7 +21,7 @@ from placement.planner import make_plan
 from topology.base.errors import InfeasibleError
 from topology.base.shown import Shown
 
-MOST_SERVED = 60
+MAX_FRONTIER_POINTS = 60
 """Maximum points of whole requests on a frontier."""
 
 
@@ -159,7 +159,7 @@ class Comparison(Shown):
             serving = self.servings.get(side.cluster.name)
             if serving is not None:
                 rows = serving.frontier()
-                candidates = serving_points(serving, rows[:: -(-len(rows) // MOST_SERVED) or 1])
+                candidates = serving_points(serving, rows[:: -(-len(rows) // MAX_FRONTIER_POINTS) or 1])
             else:
                 candidates = layout_points(side, None) if self.lengths is None else []
             points[side.cluster.name] = frontier(candidates)

@@ -82,6 +82,9 @@ def differences(left: Plan, right: Plan) -> Differences:
     data = [plan_to_dict(plan) for plan in plans]
     layout = _compared(*map(_layout, plans, data))
     scores = [document["score"] for document in data]
+    steps = [score["terms_s"] for score in scores]
+    padded = [dict.fromkeys({**steps[0], **steps[1]}, 0.0) | step for step in steps]
+    largest = sorted(padded[0], key=lambda name: -max(step[name] for step in padded))
     predictions = _compared(*map(_predictions, data))
     costs = _compared(*(_costs(score["totals"]) for score in scores))
     if layout["layers"].same:
@@ -95,7 +98,7 @@ def differences(left: Plan, right: Plan) -> Differences:
         inputs=_unlike_inputs(plans, data),
         layout=layout,
         predictions=predictions,
-        terms_s=_terms([score["terms_s"] for score in scores]),
+        terms_s=_compared(*({name: step[name] for name in largest} for step in padded)),
         hbm_bytes=_compared(
             *({**score["hbm_bytes"], "max_batch_per_gpu": score["max_batch_per_gpu"]} for score in scores)
         ),
@@ -115,13 +118,6 @@ def _compared(left: Facts, right: Facts) -> dict[str, ComparedData]:
 def _same(left: Any, right: Any) -> bool:
     numbers = all(isinstance(value, int | float) for value in (left, right))
     return bool(left == right) or (numbers and math.isclose(left, right, rel_tol=_ROUNDING))
-
-
-def _terms(steps: Sequence[dict[str, float]]) -> dict[str, ComparedData]:
-    """Return the parts of both steps, the largest of either first; a step without one takes no time for it."""
-    padded = [dict.fromkeys({**steps[0], **steps[1]}, 0.0) | step for step in steps]
-    largest = sorted(padded[0], key=lambda name: -max(step[name] for step in padded))
-    return _compared(*({name: step[name] for name in largest} for step in padded))
 
 
 def _layout(plan: Plan, data: Facts) -> Facts:

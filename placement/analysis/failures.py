@@ -35,7 +35,7 @@ MANY_CELLS, FEWEST_TRIED = 2**23, 3
 """Above so many of one failure alone (500 scenarios of 58 layers) it takes a second, and so few are tried."""
 MOST_REPLICAS = 20_000
 """Replicas priced over all failures of a kind."""
-TOP = 20
+EXPERTS_LISTED = 20
 """Experts listed by name."""
 FEW_TOKENS = 2048
 """Tokens of a routing trace that are followed where many placements are scored only to be compared."""
@@ -61,7 +61,7 @@ def find_failures(plan: Plan, say: Say = silent) -> Failures | None:
     return Failures(
         spread=plan.spread,
         what_if=what_if,
-        experts=tuple(experts[:TOP]),
+        experts=tuple(experts[:EXPERTS_LISTED]),
         layers=tuple(layers),
         copies=count_spread(plan),
     )
@@ -141,7 +141,7 @@ def _at_risk(
                 float(tokens[worst]) if domains.size else 0.0,
             )
         )
-    heaviest = np.argsort(-np.where(lone, share, -1.0), axis=None, kind="stable")[:TOP]
+    heaviest = np.argsort(-np.where(lone, share, -1.0), axis=None, kind="stable")[:EXPERTS_LISTED]
     named = [
         AtRisk(
             ids[row],

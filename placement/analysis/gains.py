@@ -25,7 +25,7 @@ last, the chip's name. Fractions of peaks, delays and the correction by measured
 they are those of the first chip (its fractions read off their curves at the new figures).
 """
 
-UNCHANGED = 0.005
+MIN_FACTOR_CHANGE = 0.005
 """Factors closer to 1 than this count for nothing."""
 
 Rates = Sequence[float | None]
@@ -76,7 +76,7 @@ class Gain:
         for step, factor in self.factors.items():
             merged.append(f"{step} (measured)" if step == STEPS[-1] and self.measured else step)
             if factor is not None:
-                if abs(factor - 1) >= UNCHANGED:
+                if abs(factor - 1) >= MIN_FACTOR_CHANGE:
                     counting.append((" and ".join(merged), factor))
                 merged = []
         return counting
@@ -115,7 +115,12 @@ def split_gains(
     gains = []
     for place, (target, old, new) in enumerate(ends):
         missing = "" if old and new else f"{names[bool(old)]} does not reach this speed"
-        factors = {} if missing or reason else _factors([line[place] for line in lines])
+        factors: dict[str, float | None] = {}
+        known = lines[0][place] or 0.0
+        for step, line in zip(STEPS, () if missing or reason else lines[1:], strict=False):
+            rate = line[place]
+            factors[step] = rate / known if rate else None
+            known = rate or known
         gains.append(Gain(*names, target, (old, new), factors, hardware, measured, missing or reason))
     return gains
 
@@ -134,15 +139,6 @@ def hardware_ratio(before: Cluster, after: Cluster) -> float:
     if out[0] is not None and out[1] is not None:
         pairs.append((out[0].scale_out_bytes_per_s, out[1].scale_out_bytes_per_s))
     return max(new_value / old_value for old_value, new_value in pairs if old_value > 0)
-
-
-def _factors(rates: Rates) -> dict[str, float | None]:
-    factors: dict[str, float | None] = {}
-    known = rates[0] or 0.0
-    for step, rate in zip(STEPS, rates[1:], strict=True):
-        factors[step] = rate / known if rate else None
-        known = rate or known
-    return factors
 
 
 def _no_split(cluster: Cluster) -> str:

@@ -26,7 +26,7 @@ from topology.base.units import format_quantity
 from topology.changes.overrides import PEAKS, overrides
 from topology.cluster import Cluster
 
-WORTH = 5e-4
+MIN_SHOWN_GAIN = 5e-4
 """Gain below which a lever does nothing that anybody would see."""
 FACTORS = {"+10%": 1.1, "x2": 2.0}
 """By how much figures of the machine are changed."""
@@ -63,7 +63,7 @@ class Levers(Shown):
         """The best change of each lever (except layouts) with a gain at the same layout, largest first."""
         best: dict[str, Lever] = {}
         for row in self.rows:
-            if row.kind != "layout" and isinstance(row.layout_kept, Reached) and row.gain >= WORTH:
+            if row.kind != "layout" and isinstance(row.layout_kept, Reached) and row.gain >= MIN_SHOWN_GAIN:
                 best.setdefault(row.name, row)
         return list(best.values())
 

@@ -33,7 +33,7 @@ from topology.base.errors import InputError
 _MORE_SLOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Slots per GPU above the fewest that are tried."""
 _MOST_SLOTS = 3  # of a layer's, as a multiple of its experts
-_FALLEN = 0.985  # of the best throughput: after this, more copies are not tried
+_STOP_BELOW = 0.985  # of the best throughput: after this, more copies are not tried
 
 
 def choose_redundant(
@@ -80,7 +80,7 @@ def choose_redundant(
                 continue
             points.append(point)
             best = max(best, point.tok_s_per_gpu)
-            if point.tok_s_per_gpu < _FALLEN * best:
+            if point.tok_s_per_gpu < _STOP_BELOW * best:
                 break
     if budget.interrupted:
         slots = base.candidate.slots  # those that chose the layout

@@ -19,7 +19,7 @@ Kind = Literal["refused", "wrong", "note"]
 """``refused``: the engine does not start with it. ``wrong``: it starts, and does something else. ``note``: fine."""
 
 BAD: tuple[Kind, ...] = ("refused", "wrong")
-_SHOWN = 24
+_SHOWN_CHARACTERS = 24
 """Characters of a value that a message repeats."""
 
 
@@ -215,4 +215,4 @@ def _short(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1 << 63:
         return f"a number of {value.bit_length()} bits"
     text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."

@@ -20,7 +20,8 @@ from placement.progress import Say, silent
 from topology.base.errors import InfeasibleError, input_name
 from topology.cluster import Cluster
 
-_CLOSE = 1e-6
+_EQUAL = 1e-6
+"""Part by which rates and times that are the same may differ: sums are rounded in other orders."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +197,7 @@ def _recomputed(chosen: Chosen, requests_per_s: float, traffic: Traffic, options
     proof, tok_s = chosen.proof, requests_per_s * traffic.osl
     if options.goal != "throughput":
         return proof
-    optimal = proof.status == "OPTIMAL" and tok_s >= proof.objective * (1 - _CLOSE)
+    optimal = proof.status == "OPTIMAL" and tok_s >= proof.objective * (1 - _EQUAL)
     bound = tok_s if optimal else max(proof.bound, tok_s)
     return Proof("OPTIMAL" if optimal else "FEASIBLE", tok_s, bound, 1 - tok_s / bound)
 
@@ -306,7 +307,7 @@ def _shared(pools: Sequence[Pool], traffic: Traffic) -> tuple[Pool, ...]:
 def _step_s(pool: Pool, requests_per_s: float, traffic: Traffic) -> float:
     """Return the seconds of a step of a pool that serves so many requests per second, all it can or fewer."""
     column = pool.column
-    if pool.role == PREFILL or not traffic.isl or requests_per_s >= pool.requests_per_s * (1 - _CLOSE):
+    if pool.role == PREFILL or not traffic.isl or requests_per_s >= pool.requests_per_s * (1 - _EQUAL):
         return column.step_s
     return step_at(traffic, column, pool.replicas[0].stages, requests_per_s / len(pool.replicas))
 
@@ -365,13 +366,13 @@ def verify_fleet(fleet: Fleet) -> list[str]:
         workload = traffic.deployment(pool.model, pool.role).workload
         if workload.decodes and traffic.tpot_s is not None:
             tpot_s = pool.column.step_s / workload.tokens_per_step
-            if tpot_s > traffic.tpot_s * (1 + _CLOSE):
+            if tpot_s > traffic.tpot_s * (1 + _EQUAL):
                 violations.append(f"a pool takes {tpot_s * 1e3:.3f} ms a token")
-        if pool.column.step_s > pool.column.limit_s * (1 + _CLOSE):
+        if pool.column.step_s > pool.column.limit_s * (1 + _EQUAL):
             violations.append(f"a {pool.role} pool takes {pool.column.step_s * 1e3:.3f} ms a step")
         for replica in pool.replicas:
             if len(set(replica.gpus)) != pool.column.shape.gpus:
                 violations.append("a replica does not have the GPUs of its shape")
-    if served(fleet.pools, traffic) < fleet.requests_per_s * (1 - _CLOSE):
+    if served(fleet.pools, traffic) < fleet.requests_per_s * (1 - _EQUAL):
         violations.append("a pool serves less than its share")
     return violations

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 STEPS, STEPS_PER_GPU = 10**6, 2000
 """Whole steps to the most requests per second that any fleet could serve, at least, and for each GPU. Ten times as
 many leave twice the gap in the same time."""
-FEW = 2
+MAX_COUNTED_SINGLY = 2
 """Domains of a class up to which blocks are counted in each, and not by where they lie."""
 COST_STEPS = 10**4
 """Whole steps to one unit of a cost."""
@@ -144,7 +144,7 @@ def _pack(built: FleetModel) -> None:
     for domains in problem.classes:
         sizes = sorted({block.size for block in taken if block.kind == domains.kind}, reverse=True)
         arcs: dict[tuple[int, int], Any] = {}
-        if domains.count <= FEW and domains.fast == domains.size:
+        if domains.count <= MAX_COUNTED_SINGLY and domains.fast == domains.size:
             built.arcs.append(_in_each(model, domains, [size for size in sizes if size <= domains.size]))
             continue
         # where all GPUs are alike blocks come largest first: the same set of them is one path

@@ -28,7 +28,8 @@ from topology.base.errors import InputError
 from topology.cluster import Cluster
 
 Floats = NDArray[np.float64]
-_ALIKE = 1e-9
+_EQUAL = 1e-9
+"""Part by which times and rates that are the same may differ by rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +147,7 @@ def price(
     legal = {role: plan_rows(sweeps[role]) for role in sweeps}
     fastest_tpot_s = float(np.min(1 / decode.tok_s_per_user[legal[DECODE]], initial=np.inf))
     slowest_s = np.full(len(decode), (traffic.tpot_s or np.inf) * decode.deployment.workload.tokens_per_step)
-    legal[DECODE] &= decode.tok_s_per_user >= (1 - _ALIKE) / traffic.tpot_s if traffic.tpot_s else True
+    legal[DECODE] &= decode.tok_s_per_user >= (1 - _EQUAL) / traffic.tpot_s if traffic.tpot_s else True
     named = [shape for shape, _ in places]
 
     def best(columns: Sequence[Column]) -> list[Column]:
@@ -217,7 +218,7 @@ def _both_phases(traffic: Traffic, model: int, places: Sequence[tuple[Shape, tup
     legal, tpot_s, ttft_s = plan_rows(swept), traffic.tpot_s or np.inf, traffic.ttft_s or np.inf
     own_s = served.prefill_s - swept.step_s
     longest_s = np.minimum(tpot_s * deployment.workload.tokens_per_step, ttft_s - own_s)
-    within = legal & (swept.step_s <= longest_s * (1 + _ALIKE))
+    within = legal & (swept.step_s <= longest_s * (1 + _EQUAL))
     side = _Side(model, BOTH, swept, which, served.requests_per_s, [shape for shape, _ in able])
     token_s, first_s = (
         float(np.min(row[legal], initial=np.inf)) for row in (1 / swept.tok_s_per_user, served.prefill_s)
@@ -286,7 +287,7 @@ class _Side:
 
     model: int
     role: str
-    found: Sweep
+    sweep: Sweep
     place: NDArray[np.int64]
     requests_per_s: Floats
     shapes: Sequence[Shape]
@@ -298,7 +299,7 @@ class _Side:
 
         Shape by shape, best first: of equals the narrowest and fastest.
         """
-        swept, rate, place = self.found, self.requests_per_s, self.place
+        swept, rate, place = self.sweep, self.requests_per_s, self.place
         rows = np.flatnonzero(mask & (rate > 0))
         order = rows[np.lexsort((swept.step_s[rows], swept.tp[rows], -rate[rows], place[rows]))]
         widths = place[order] * (int(np.max(swept.tp, initial=0)) + 1) + swept.tp[order]
@@ -347,7 +348,7 @@ def drop_dominated(columns: Sequence[Column]) -> list[Column]:
             best[size] = best[size - 1]
             if key[1] < 0:
                 best[size] = max([best[size], *(best[s] + best[size - s] for s in chosen if s < size)])
-            if size in of and of[size].requests_per_s > best[size] * (1 + _ALIKE):
+            if size in of and of[size].requests_per_s > best[size] * (1 + _EQUAL):
                 best[size] = of[size].requests_per_s
                 chosen.append(size)
                 undominated.append(of[size])
@@ -361,7 +362,7 @@ def drop_dominated(columns: Sequence[Column]) -> list[Column]:
         key_of = tuple(sorted(column.blocks.items()))
         known = best_joins.get(key_of)
         better = known is None or known.requests_per_s < column.requests_per_s
-        if column.requests_per_s > split * (1 + _ALIKE) and better:
+        if column.requests_per_s > split * (1 + _EQUAL) and better:
             best_joins[key_of] = column
     return undominated + _largest_joins(list(best_joins.values()))
 
@@ -374,7 +375,7 @@ def _largest_joins(columns: Sequence[Column]) -> list[Column]:
         count, kinds = len(column.shape.blocks), set(column.shape.blocks)
         smaller = of_block.setdefault(next(iter(kinds)), []) if len(kinds) == 1 else []
         beaten = any(
-            count // len(join.shape.blocks) * join.requests_per_s >= column.requests_per_s * (1 - _ALIKE)
+            count // len(join.shape.blocks) * join.requests_per_s >= column.requests_per_s * (1 - _EQUAL)
             for join in smaller
         )
         if not beaten:
@@ -430,7 +431,7 @@ def reprice(
             for number, n in enumerate(members):
                 column = replicas[n][0]
                 able = (where == number) & (swept.tp == column.tp) & (swept.batch <= column.batch)
-                able &= swept.step_s <= column.limit_s * (1 + _ALIKE)
+                able &= swept.step_s <= column.limit_s * (1 + _EQUAL)
                 rows = np.flatnonzero(able)
                 if not len(rows):
                     raise AssertionError("a replica exceeds its limits at its location, please report it")

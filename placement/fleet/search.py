@@ -19,20 +19,21 @@ from placement.plan import Proof
 from topology.base.errors import NoAnswerError
 from topology.base.units import plural
 
-SLACK = 1e-3
+COST_SLACK = 1e-3
 """Of the cost of a token that a larger fleet may have more; and the relative
 gap at which a later goal is reached."""
-CLOSE = 1e-4
+FIRST_GOAL_GAP = 1e-4
 """Relative gap at which the first goal is reached."""
-_MAIN = 0.8
+_FIRST_GOAL_SHARE = 0.8
 """Of the work that is left, the part of the search for the first goal."""
-_START_S, _LATER_S, _JOINTS_S = 0.5, 4.0, 2.0
+_START_S, _LATER_GOAL_S, _JOINTS_S = 0.5, 4.0, 2.0
 """The solver's own seconds at most of a first look, for a later goal, and for the last."""
-_EQUAL = 1e-5
+_COST_ROUNDING = 1e-5
 """Costs of a request this close are equal: it is what whole numbers lose."""
 _PART_OF_GAIN = 0.5
 """Of what a search for less cost could still gain, the part that it may leave to the next one."""
-_ROUNDS = 12
+_MAX_RATIOS = 12
+"""Ratios of cost to requests that are tried at most; the search ends where one is no better than the last."""
 _FEW_COLUMNS = 3
 """Columns of a pool on a kind of domain that a first answer is made of."""
 
@@ -65,7 +66,7 @@ def choose(
     """Return the best replicas that were found in time.
 
     Goals come one after the other, and none takes from those before it. Throughput: most requests, fewest GPUs. Cost
-    of a token: least for each, then most requests at :data:`SLACK` more. At last fewest joints: a replica stays
+    of a token: least for each, then most requests at :data:`COST_SLACK` more. At last fewest joints: a replica stays
     inside a domain where that is as good.
 
     Raises
@@ -81,7 +82,7 @@ def choose(
     start = _first_answer(problem, budget.fixed(_START_S), options.seed)
     if options.goal == "throughput":
         # no hint: what it is near keeps the search from better ones (measured)
-        reached = search.reach(-built.requests, part=_MAIN, gap=CLOSE)
+        reached = search.reach(-built.requests, part=_FIRST_GOAL_SHARE, gap=FIRST_GOAL_GAP)
         if search.best is None or start.requests > search.best.requests:
             search.best = start
             built.model.add(built.requests >= start.requests)
@@ -89,13 +90,13 @@ def choose(
         if not search.best.requests:
             _refuse(problem, traffic, proven=bound < 1)
         proof = _proof(search.best.requests * tok_s, bound * tok_s, optimal=reached.optimal)
-        search.reach(built.total(lambda column: column.shape.gpus), gap=SLACK, most_s=_LATER_S)
+        search.reach(built.total(lambda column: column.shape.gpus), gap=COST_SLACK, most_s=_LATER_GOAL_S)
     else:
         cost = built.total(problem.cost_of)
         search.best = start if start.requests else None
         built.model.add(built.requests >= 1)
         if search.best is None:
-            reached = search.reach(cost, part=_MAIN, gap=CLOSE, keep=False)
+            reached = search.reach(cost, part=_FIRST_GOAL_SHARE, gap=FIRST_GOAL_GAP, keep=False)
             if search.best is None:
                 _refuse(problem, traffic, proven=reached.impossible)
         proof = _least_per_request(search, cost, tok_s)
@@ -153,7 +154,7 @@ def _first_answer(problem: Problem, budget: Budget, seed: int) -> Answer:
         chosen += dict.fromkeys([*numbers[:_FEW_COLUMNS], smallest])
     built = build(replace(problem, columns=[columns[number] for number in chosen]))
     built.model.maximize(built.requests)
-    best = solve(built, budget, seed=seed, gap=SLACK).answer
+    best = solve(built, budget, seed=seed, gap=COST_SLACK).answer
     counts = {} if best is None else dict(zip(chosen, best.counts, strict=True))
     expanded = tuple(counts.get(number, 0) for number in range(len(columns)))
     if best is None:
@@ -162,7 +163,7 @@ def _first_answer(problem: Problem, budget: Budget, seed: int) -> Answer:
 
 
 def _least_per_request(search: _Search, cost: Any, tok_s: float) -> Proof:
-    """Reach the least cost of a request (Dinkelbach 1967), then most requests that cost :data:`SLACK` more at most.
+    """Reach the least cost of a request (Dinkelbach 1967), then most requests within :data:`COST_SLACK` more.
 
     What would cost less at the last ratio is searched for until there is nothing.
     """
@@ -186,24 +187,24 @@ def _least_per_request(search: _Search, cost: Any, tok_s: float) -> Proof:
         min(least_of[model, BOTH], sum(least_of[key] for key in problem.needs if key[0] == model))
         for model in models
     )
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_RATIOS):
         least = ratio()
         # as near the bound as a larger fleet may be, long searches gain a millionth of the cost (measured)
-        most_s = _START_S if least <= bound * (1 + SLACK) else math.inf
+        most_s = _START_S if least <= bound * (1 + COST_SLACK) else math.inf
         steps_of = _fine(problem, least)
         gain = steps_of * cost - math.floor(least * steps_of) * built.requests
         result = search.reach(gain, part=1 / 3, gap=_PART_OF_GAIN, most_s=most_s, keep=False)
-        if ratio() >= least * (1 - _EQUAL):
+        if ratio() >= least * (1 - _COST_ROUNDING):
             bound = least if result.optimal else min(bound, least)
             break
     if not search.clock.cut:
-        ceiling, steps_of = ratio() * (1 + SLACK), _fine(problem, ratio())
+        ceiling, steps_of = ratio() * (1 + COST_SLACK), _fine(problem, ratio())
         built.model.add(steps_of * cost <= math.ceil(ceiling * steps_of) * built.requests)
-        search.reach(-built.requests, gap=SLACK, most_s=_LATER_S)
+        search.reach(-built.requests, gap=COST_SLACK, most_s=_LATER_GOAL_S)
         search.reach(cost, most_s=_START_S)
     steps = COST_STEPS * tok_s
     reached, bound = ratio() / steps, min(bound, ratio()) / steps
-    return _proof(reached, bound, optimal=bound >= reached * (1 - _EQUAL))
+    return _proof(reached, bound, optimal=bound >= reached * (1 - _COST_ROUNDING))
 
 
 def _fine(problem: Problem, ratio: float) -> int:

@@ -16,17 +16,17 @@ from topology.structures.domain import DomainSpec
 
 Group = tuple[int, ...]
 
-MOST_SIZES = 40
+MAX_BLOCK_SIZES = 40
 """Sizes of a block in a domain at most; of more multiples of a node, evenly spread ones."""
-JOINED = (*range(2, 13), 16, 18, 20, 24, 32, 36, 48, 64)
+JOINED_DOMAINS = (*range(2, 13), 16, 18, 20, 24, 32, 36, 48, 64)
 """Domains that one replica joins, besides the divisors of all there are and all of them."""
-MOST_WINDOW = 8
+MAX_NEIGHBOURS = 8
 """Neighbouring domains of unlike kinds that one replica joins at most; of few domains, all of them."""
-MOST_CLASSES = 8
+MAX_PAIRED_CLASSES = 8
 """Kinds of domains up to which each pair is joined, neighbours or not."""
-MOST_CUT = 8
+MAX_CUT_CLASSES = 8
 """The same, up to which parts of the two are joined too."""
-SMALL = 16
+MAX_ANY = 16
 """GPUs of a domain up to which a block may have any size."""
 
 
@@ -176,15 +176,15 @@ def block_sizes(spec: DomainSpec, capacities: Iterable[int]) -> list[int]:
     """Return the sizes of blocks in domains of one kind, of which some have ``capacities`` GPUs.
 
     Divisors of a whole domain, powers of two, widths that are deployed, whole nodes, and all, a half, a third and a
-    quarter of what works; any in a domain of up to :data:`SMALL`.
+    quarter of what works; any in a domain of up to :data:`MAX_ANY`.
     """
     largest = max(capacities)
-    sizes = {size for size in range(1, largest + 1) if spec.gpus % size == 0 or largest <= SMALL}
+    sizes = {size for size in range(1, largest + 1) if spec.gpus % size == 0 or largest <= MAX_ANY}
     sizes |= {1 << power for power in range(largest.bit_length()) if 1 << power <= largest}
     sizes |= {width for width in WIDTHS if width <= largest}
     sizes |= {count // part for count in capacities for part in (1, 2, 3, 4) if count >= part}
     nodes = [size for size in range(spec.gpus_per_node, largest + 1, spec.gpus_per_node) if size not in sizes]
-    room = max(0, MOST_SIZES - len(sizes))
+    room = max(0, MAX_BLOCK_SIZES - len(sizes))
     step = max(1, -(-len(nodes) // room)) if room else len(nodes) + 1
     return sorted({*sizes, *nodes[::-1][::step]})
 
@@ -244,7 +244,7 @@ def _joined(alike: Sequence[DomainClass], size: int, deepest: int) -> Iterator[S
     slow = [domains for domains in able if domains.size == size and domains.fast < size]
     blocks = [Block(able[0].kind, size)] if any(domains.fast >= size for domains in able) else []
     blocks += [domains.block(0, size) for domains in slow]
-    numbers = {*JOINED, count, *(part for part in range(2, count + 1) if count % part == 0)}
+    numbers = {*JOINED_DOMAINS, count, *(part for part in range(2, count + 1) if count % part == 0)}
     parts = [part for part in range(1, deepest + 1) if size % part == 0]
     for joined in sorted(number for number in numbers if 2 <= number <= count):
         stages = {part for part in range(1, deepest + 1) if joined % part == 0}
@@ -261,13 +261,15 @@ def _mixed(cluster: Cluster, classes: Sequence[DomainClass]) -> Iterator[tuple[B
         cluster.gpus[gpus[0]].domain: alike.block(0, alike.size) for alike in classes for gpus in alike.gpus
     }
     row = [of[domain] for domain in sorted(of)]
-    lengths = {*range(2, min(MOST_WINDOW, len(row)) + 1)} | ({len(row)} if len(row) <= MAX_STAGES else set())
+    lengths = {*range(2, min(MAX_NEIGHBOURS, len(row)) + 1)} | (
+        {len(row)} if len(row) <= MAX_STAGES else set()
+    )
     windows: set[tuple[Block, ...]] = set()
     for length, start in product(sorted(lengths), range(len(row))):
         window = tuple(row[start : start + length])
         if len(window) == length and len(set(window)) > 1:
             windows |= {window, window[::-1]}
-    if len(classes) <= MOST_CLASSES:
+    if len(classes) <= MAX_PAIRED_CLASSES:
         full = [alike.block(0, alike.size) for alike in classes]
         windows |= set(permutations(full, 2))
     yield from sorted(windows)
@@ -275,7 +277,7 @@ def _mixed(cluster: Cluster, classes: Sequence[DomainClass]) -> Iterator[tuple[B
 
 def _parts(classes: Sequence[DomainClass]) -> Iterator[tuple[Block, ...]]:
     """Yield pairs of domains of which one or both are cut: for what is too large for a domain, too small for two."""
-    if len(classes) > MOST_CUT:
+    if len(classes) > MAX_CUT_CLASSES:
         return
     for domains, neighbours in combinations_with_replacement(classes, 2):
         if domains is neighbours and domains.count == 1:

@@ -35,7 +35,7 @@ class FleetOnUnits:
     lengths: Lengths | None = None
     redundant: int | None = None
     imbalance: float | None = None
-    _found: dict[int, Served | InfeasibleError | NoAnswerError] = field(default_factory=dict)
+    _outcomes: dict[int, Served | InfeasibleError | NoAnswerError] = field(default_factory=dict)
 
     def __call__(self, units: int) -> Served:
         """Return what one fleet on all of ``units`` gives.
@@ -45,12 +45,12 @@ class FleetOnUnits:
         InfeasibleError, NoAnswerError
             If there is none.
         """
-        if units not in self._found:
+        if units not in self._outcomes:
             try:
-                self._found[units] = self._served(units)
+                self._outcomes[units] = self._served(units)
             except (InfeasibleError, NoAnswerError) as error:
-                self._found[units] = error
-        outcome = self._found[units]
+                self._outcomes[units] = error
+        outcome = self._outcomes[units]
         if not isinstance(outcome, Served):
             raise outcome
         return outcome

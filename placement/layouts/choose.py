@@ -119,7 +119,7 @@ def choose_layout(
 
     def within(level: ServiceLevel) -> Placed:
         offered, first_s_of = _offered(deployment, admitted, level, options)
-        ranked, best, most_tok_s = _found(deployment, offered, level.limit_s, aim, options, loads, fast, say)
+        ranked, best, most_tok_s = _ranked(deployment, offered, level.limit_s, aim, options, loads, fast, say)
         if best is None:
             refuse_speed(deployment, level.limit_s, fastest_step_s(offered))
         if not best.meets:
@@ -151,7 +151,7 @@ def _offered(
     return with_parts(deployment, offered, options.goal), first_s_of
 
 
-def _found(
+def _ranked(
     deployment: Deployment,
     layouts: Sequence[Fitted],
     limit_s: float | None,

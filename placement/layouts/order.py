@@ -24,9 +24,9 @@ from topology.base.errors import InfeasibleError
 
 ORDER_S = 5.0
 """Of the solver's own seconds that the order of stages is worth at most, besides the work for the experts."""
-CLOSE = 1e-6
+STEP_ROUNDING = 1e-6
 """Part of the step that integers of the solver may lose: nearer to the bound than this is the best there is."""
-RELAXED = 0.4
+PROOF_SHARE = 0.4
 """Part of the time to prove that nothing is shorter, with hops as short as any are: mostly it is enough."""
 
 
@@ -63,11 +63,11 @@ def solve_order(
         least_seconds(problem),
         "exchanges of groups only",
     )
-    if best is not None and best.step_s > bound_s * (1 + CLOSE) and budget.goes_on():
-        shorter_s = best.step_s * (1 - CLOSE / 4)
-        if none_within(problem, shorter_s, budget.part(RELAXED), seed=seed):
+    if best is not None and best.step_s > bound_s * (1 + STEP_ROUNDING) and budget.goes_on():
+        shorter_s = best.step_s * (1 - STEP_ROUNDING / 4)
+        if none_within(problem, shorter_s, budget.part(PROOF_SHARE), seed=seed):
             bound_s, search = shorter_s, "CP-SAT assigns layers to groups; hops do not bind"
-    if best is None or (best.step_s > bound_s * (1 + CLOSE) and budget.goes_on()):
+    if best is None or (best.step_s > bound_s * (1 + STEP_ROUNDING) and budget.goes_on()):
         best, bound_s, search = search_order(problem, best, budget, least_s=bound_s, seed=seed)
     if best is None:
         fits = "fits in HBM" if np.isinf(bound_s) else "that fits in HBM was found within the time limit"
@@ -75,7 +75,7 @@ def solve_order(
             f"no split of {problem.layers} layers into {problem.stages} consecutive stages, in any order of "
             f"{problem.groups} groups, {fits} ({problem.capacity.min() / 1e9:.1f} GB usable on the smallest GPU)."
         )
-    status = "OPTIMAL" if best.step_s <= bound_s * (1 + CLOSE) else "FEASIBLE"
+    status = "OPTIMAL" if best.step_s <= bound_s * (1 + STEP_ROUNDING) else "FEASIBLE"
     return replace(best, bound_s=min(best.step_s, bound_s), status=status, search=search)
 
 

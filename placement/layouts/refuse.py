@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     from placement.layouts.fitting import Fitted
 
 
-NEAREST = 3
+LAYOUTS_NAMED = 3
 """Layouts that a refusal names."""
 MOST_NODES = 4096
+"""Nodes up to which a refusal looks for a number that fits."""
 TRIED_ONE_BY_ONE = 48
+"""Numbers of nodes that are all tried; above them, in doubling steps: each try enumerates layouts."""
 
 
 def refuse_capacity(deployment: Deployment, redundant: int | None, spread: Spread = "gpu") -> NoReturn:
@@ -272,7 +274,7 @@ def _nearest(deployment: Deployment, options: PlanOptions, layouts: Sequence[Fit
 
     spelled = [
         " ".join(f"{input_name(name)} {width}" for name, width in zip(names, widths, strict=True))
-        for widths in sorted(fits, key=far)[:NEAREST]
+        for widths in sorted(fits, key=far)[:LAYOUTS_NAMED]
     ]
     return f" What fits: {'; '.join(spelled)}." if spelled else ""
 

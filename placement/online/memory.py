@@ -8,7 +8,7 @@ import numpy as np
 
 from placement.arrays import Floats, Ints
 
-ALIKE = 0.10
+KIND_DISTANCE = 0.10
 """Root mean square difference of relative loads up to which two windows are of one kind."""
 
 _LEARNING = 0.35  # part of a new surprise in their mean
@@ -56,7 +56,11 @@ class Memory(NamedTuple):
             grown = Memory(loads[order], self.windows[order], age[order])
             grown.age[-1] = 0
             grown.windows[-1] += 1
-            grown.loads[-1] = _joined(grown.loads[-1], load, min(int(grown.windows[-1]), _STEADY))
+            mean, windows = grown.loads[-1], min(int(grown.windows[-1]), _STEADY)
+            known, seen = mean.max(axis=1, keepdims=True) > 0, load.max(axis=1, keepdims=True) > 0
+            grown.loads[-1] = np.where(
+                known & seen, mean + (load - mean) / windows, np.where(seen, load, mean)
+            )
         return Memory(grown.loads[-limit:], grown.windows[-limit:], grown.age[-limit:], surprise)
 
     def _surprised(self, load: Floats, previous: Floats) -> float:
@@ -80,15 +84,9 @@ def _apart(load: Floats, other: Floats) -> float | None:
 
 def _nearest(loads: Floats, load: Floats) -> int | None:
     """Return the kind that a window is of; None if it is of none."""
-    best, least = None, ALIKE * ALIKE
+    best, least = None, KIND_DISTANCE * KIND_DISTANCE
     for kind, known in enumerate(loads):
         apart = _apart(load, known)
         if apart is not None and apart < least:
             best, least = kind, apart
     return best
-
-
-def _joined(mean: Floats, load: Floats, windows: int) -> Floats:
-    known, present = mean.max(axis=1, keepdims=True) > 0, load.max(axis=1, keepdims=True) > 0
-    joined: Floats = np.where(known & present, mean + (load - mean) / windows, np.where(present, load, mean))
-    return joined

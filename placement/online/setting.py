@@ -55,6 +55,11 @@ class PlanCosts:
         self._bytes = [np.array([size[ids[row]] for row in rows]) for rows in self._rows]
         self._links = Links(plan.deployment.cluster)
         self._groups = self.groups(None)
+        gpus, replicas = plan.deployment.cluster.gpus, plan.layout.replicas
+        # then what a replica moves is on no link of another
+        self._each_in_one_domain = all(
+            len({gpus[gpu].domain for stage in stages for gpu in stage.gpus}) == 1 for stages in replicas
+        )
 
     def groups(self, scenarios: ExpertLoads | None) -> tuple[Group, ...]:
         """Return the EP groups of one replica; of several the GPUs of the first."""
@@ -108,7 +113,7 @@ class PlanCosts:
             part = fetched(task, next_placement, group.nodes, group.domains, size)
             copies += part.size.size * len(replicas)
             total += part.bytes * len(replicas)
-            moving = replicas[: 1 if self._apart else None]
+            moving = replicas[: 1 if self._each_in_one_domain else None]
             parts += [part.on(np.array(stages[index].gpus)) for stages in moving]
         return Moves(copies, total, self._links.seconds(parts))
 
@@ -131,12 +136,3 @@ class PlanCosts:
         if not lost:
             return 0.0
         return lost / moves.copies / (longer / higher) if longer > 0 and higher > 0 else math.inf
-
-    @cached_property
-    def _apart(self) -> bool:
-        """Whether every replica lies in one domain: what one moves is then on no link of another."""
-        gpus = self._plan.deployment.cluster.gpus
-        replicas = self._plan.layout.replicas
-        return all(
-            len({gpus[gpu].domain for stage in stages for gpu in stage.gpus}) == 1 for stages in replicas
-        )

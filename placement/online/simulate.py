@@ -325,8 +325,8 @@ class _Player:
         self._placed = [group.linear if entry.linear else group.start for group in setting.groups]
         self._balancedness: list[Floats] = []
         self._step_s: list[float] = []
-        self._replans: list[tuple[int, Moves]] = []
-        self._lost: list[float] = []
+        self._replans: list[Replan] = []
+        self._moving: tuple[int, Moves] | None = None
         self._cpu_s: list[float] = []
 
     def see(self, number: int, window: Floats) -> None:
@@ -340,27 +340,27 @@ class _Player:
         if placed:
             for group, new in zip(self._setting.groups, placed, strict=True):
                 _require_placed(self.entry.name, group, new)
-            self._replans.append((number, self._costs.moves(self._placed, placed)))
+            self._moving = number, self._costs.moves(self._placed, placed)
             self._placed = placed
 
     def serve(self, window: Floats) -> None:
         """Serve a window with what lies there now."""
         step = self._costs.step(window, self._placed)
-        if len(self._lost) < len(self._replans):
-            share = 1.0 if self.entry.blocking else step.shared
-            self._lost.append((self._replans[-1][1].seconds or 0.0) * share)
+        if self._moving is not None:
+            (number, moves), share = self._moving, 1.0 if self.entry.blocking else step.shared
+            self._replans.append(Replan(number, moves, (moves.seconds or 0.0) * share))
+            self._moving = None
         self._balancedness.append(step.balancedness)
         self._step_s.append(step.seconds)
 
     def run(self, scored: int) -> Run:
         """Return how it fared on the first ``scored`` windows that were scored."""
-        replans = zip(self._replans, self._lost, strict=False)
         return Run(
             self.entry,
             self._setting,
             np.stack(self._balancedness[:scored]),
             np.array(self._step_s[:scored]),
-            tuple(Replan(number, moves, lost) for (number, moves), lost in replans if number < scored),
+            tuple(replan for replan in self._replans if replan.window < scored),
             sum(self._cpu_s[:scored]),
         )
 

@@ -22,7 +22,7 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
 from cost.inputs.workload import Workload
 from placement.experts.failure_domains import domain_name
-from placement.options import SPREADS, PlanOptions, Spread
+from placement.options import SPREADS, PlanOptions
 from placement.plan import Plan, Proof
 from placement.plans.beside import wrong_beside
 from placement.plans.findings import Failures
@@ -372,11 +372,12 @@ def _check_findings(file: PlanPart, plan: Plan) -> None:
 def _check_failures(failures: Failures, deployment: Deployment) -> None:
     """Reject layers, experts, GPUs, nodes and racks that there are not."""
     model, cluster = deployment.model, deployment.cluster
-    layers = [(f"layers[{i}]", row.layer) for i, row in enumerate(failures.layers)]
-    layers += [(f"experts[{i}]", row.layer) for i, row in enumerate(failures.experts)]
-    for place, layer in layers:
-        if layer not in model.moe_layers:
-            raise InputError(f"failures: {place}: layer: {model.name} has no experts in layer {layer}.")
+    for part in ("layers", "experts"):
+        for i, row in enumerate(getattr(failures, part)):
+            if row.layer not in model.moe_layers:
+                raise InputError(
+                    f"failures: {part}[{i}]: layer: {model.name} has no experts in layer {row.layer}."
+                )
     experts = 0 if model.moe is None else model.moe.experts
     for i, row in enumerate(failures.experts):
         if row.expert >= experts:
@@ -386,28 +387,21 @@ def _check_failures(failures: Failures, deployment: Deployment) -> None:
             f"failures: experts: it lists {len(failures.experts)} where failures: layers count "
             f"{failures.experts_at_risk} at risk."
         )
-    named: list[tuple[str, Spread, str]] = [
-        # a layer without experts at risk names none
-        *(
-            (f"layers[{i}]: worst", failures.spread, row.worst)
-            for i, row in enumerate(failures.layers)
-            if row.worst
-        ),
-        *((f"experts[{i}]: domain", failures.spread, row.domain) for i, row in enumerate(failures.experts)),
-        *((f"what_if[{i}]: worst", row.unit, row.worst) for i, row in enumerate(failures.what_if)),
-        *(
-            (f"what_if[{i}]: each: names[{place}]", row.unit, domain)
-            for i, row in enumerate(failures.what_if)
-            for place, domain in enumerate(row.each.names)
-        ),
-    ]
-    ids = {unit: {domain_name(gpu, unit) for gpu in cluster.gpus} for unit in SPREADS}
-    for where, unit, name in named:
-        if name not in ids[unit]:
-            raise InputError(f"failures: {where}: {name!r} is not a {unit} of {cluster.name}.")
+    unit = failures.spread  # a layer without experts at risk names none
+    named = [(f"layers[{i}]: worst", unit, row.worst) for i, row in enumerate(failures.layers) if row.worst]
+    named += [(f"experts[{i}]: domain", unit, row.domain) for i, row in enumerate(failures.experts)]
     for i, tried in enumerate(failures.what_if):
         counts = {len(values) for values in vars(tried.each).values()}
         if len(counts) > 1 or not counts <= {0, tried.tried}:
             raise InputError(
                 f"failures: what_if[{i}]: each: it is of {tried.tried} that were tried, each once."
             )
+        names = (
+            ("worst", tried.worst),
+            *((f"each: names[{at}]", name) for at, name in enumerate(tried.each.names)),
+        )
+        named += [(f"what_if[{i}]: {where}", tried.unit, name) for where, name in names]
+    ids = {unit: {domain_name(gpu, unit) for gpu in cluster.gpus} for unit in SPREADS}
+    for where, unit, name in named:
+        if name not in ids[unit]:
+            raise InputError(f"failures: {where}: {name!r} is not a {unit} of {cluster.name}.")

@@ -8,7 +8,6 @@ References
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,22 +21,12 @@ from topology.base.errors import InputError
 __all__ = ["rebalance_experts"]
 
 
-@dataclass(frozen=True)
-class _Algorithm:
-    """What SGLang's algorithm of that name says besides how to balance."""
-
-    hierarchical: bool
-    vectorised: bool
-    elastic: bool
-
-
-_ALGORITHMS = {
-    f"{name}{'_hierarchical' * hierarchical}": _Algorithm(
-        hierarchical, name == "deepseek_vec", name == "elasticity_aware"
-    )
+_ALGORITHMS = tuple(
+    f"{name}{'_hierarchical' * hierarchical}"
     for name in ("deepseek", "deepseek_vec", "elasticity_aware")
     for hierarchical in (False, True)
-}
+)
+"""By their names: whether groups stay on nodes, ranks may be lost, and maps have the form of ``deepseek_vec``."""
 
 
 def rebalance_experts(
@@ -78,7 +67,9 @@ def rebalance_experts(
         If the numbers do not fit together, a load is no count, or there is no such algorithm.
     """
     with refusing():
-        how = _algorithm(algorithm)
+        how = getattr(algorithm, "name", algorithm)
+        if how not in _ALGORITHMS:
+            raise InputError(f"algorithm {algorithm!r}: expected one of {', '.join(_ALGORITHMS)}.")
         loads = _summed(tokens_per_expert)
         slots = whole(num_physical_experts, "num_physical_experts")
         size = whole(num_local_physical_experts, "num_local_physical_experts")
@@ -89,21 +80,14 @@ def rebalance_experts(
             )
         groups, nodes = _groups(how, num_groups, num_nodes)
         old = _running(len(loads), slots)
-        alive = _alive(slots // size) if how.elastic else np.ones(slots // size, dtype=bool)
+        alive = _alive(slots // size) if "elasticity" in how else np.ones(slots // size, dtype=bool)
         phy2log = _placed(loads, alive, size, groups, nodes, old)
     experts = loads.shape[1]
     counted = phy2log if alive.all() else np.where(np.repeat(alive, size), phy2log, experts)
     count = logical_count(counted, experts + 1)[:, :experts]
-    width = slots - experts + 1 if how.vectorised else int(count.max())
+    width = slots - experts + 1 if "vec" in how else int(count.max())
     maps = phy2log, _slots_of(counted, experts, width), count
     return _in_form(maps, how, tokens_per_expert)
-
-
-def _algorithm(algorithm: Any) -> _Algorithm:
-    name = getattr(algorithm, "name", algorithm)
-    if not isinstance(name, str) or name not in _ALGORITHMS:
-        raise InputError(f"algorithm {algorithm!r}: expected one of {', '.join(_ALGORITHMS)}.")
-    return _ALGORITHMS[name]
 
 
 def _summed(tokens: Any) -> Any:
@@ -121,8 +105,8 @@ def _counts(tokens: Any) -> bool:
     return bool(whole_numbers and tokens.ndim == 3 and tokens.numel() and tokens.min() >= 0)
 
 
-def _groups(how: _Algorithm, groups: int | None, nodes: int) -> tuple[int, int]:
-    if not how.hierarchical:
+def _groups(how: str, groups: int | None, nodes: int) -> tuple[int, int]:
+    if "hierarchical" not in how:
         return 1, 1
     if groups is None or whole(groups, "num_groups") % whole(nodes, "num_nodes"):
         raise InputError(
@@ -180,14 +164,13 @@ def _slots_of(phy2log: Ints, experts: int, width: int) -> Ints:
     return logical_to_physical(phy2log, experts + 1, widest)[:, :experts, :width]
 
 
-def _in_form(maps: tuple[Ints, Ints, Ints], how: _Algorithm, sample: Any) -> tuple[Any, Any, Any]:
+def _in_form(maps: tuple[Ints, Ints, Ints], how: str, sample: Any) -> tuple[Any, Any, Any]:
     """Return the maps as the algorithm has them: ``deepseek_vec``'s in int32, and where the tokens are."""
     phy2log, log2phy, count = maps
-    if how.vectorised:
+    if "vec" in how:
         log2phy, count = log2phy.astype(np.int32), count.astype(np.int32)
-        if not how.hierarchical:
-            phy2log = phy2log.astype(np.int32)
-    stays = how.vectorised and not how.hierarchical and is_tensor(sample)
-    device = sample.device if stays else "cpu"
+    if how == "deepseek_vec":
+        phy2log = phy2log.astype(np.int32)
+    device = sample.device if how == "deepseek_vec" and is_tensor(sample) else "cpu"
     placed, slots_of, copies = (as_given(table, sample, device) for table in (phy2log, log2phy, count))
     return placed, slots_of, copies

@@ -145,9 +145,10 @@ def _numbered(
 def _llm_d(pool: Pool, image: str) -> Pod:
     framework = _framework(pool, tuple(_CONNECTORS), "llm-d")
     behind = pool.role == "decode"
+    label = re.sub(r"[^A-Za-z0-9._-]+", "-", pool.launch.model.rpartition("/")[2])[-63:].strip("-._")
     labels = {
         "llm-d.ai/inference-serving": "true",
-        "llm-d.ai/model": _label(pool.launch.model.rpartition("/")[2]),
+        "llm-d.ai/model": label,
         "llm-d.ai/role": "prefill" if pool.role == "prefill" else "decode",
         "llm-d.ai/engine-type": framework,
     }
@@ -276,11 +277,6 @@ def _notes_of(kind: str, pools: Sequence[Pool], image: str) -> list[str]:
         if any(pool.role == "decode" for pool in pools):
             notes.append(f"{SIDECAR} is a placeholder for llm-d's sidecar image")
     return notes
-
-
-def _label(text: str) -> str:
-    """Return ``text`` as the value of a label."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[-63:].strip("-._")
 
 
 def _framework(pool: Pool, known: Sequence[str], kind: str) -> str:

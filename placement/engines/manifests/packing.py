@@ -7,7 +7,6 @@ further apart is slower, not broken. Node labels are those that topograph 1.0 wr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -32,7 +31,7 @@ SWITCHES = tuple(
 """Leaves, then what joins leaves; on rails the leaves that the same hosts share are one."""
 
 
-HALF = 0.5
+MIN_INSIDE_SHARE = 0.5
 """Part of the caches that stay inside domains from which a scheduler is told to keep workers together."""
 
 
@@ -72,7 +71,7 @@ def beside(plan: Plan) -> Level | None:
     None where less than half of the caches could, or there is one domain alone.
     """
     cluster, share = plan.deployment.cluster.whole, plan.requests and plan.requests.inside_share
-    if (share or 0.0) < HALF or len({gpu.domain for gpu in cluster.gpus}) == 1:
+    if (share or 0.0) < MIN_INSIDE_SHARE or len({gpu.domain for gpu in cluster.gpus}) == 1:
         return None
     hosts = {gpu.node: gpu.domain for gpu in cluster.gpus}
     return DOMAIN if len(set(hosts.values())) < len(hosts) else HOST
@@ -97,14 +96,12 @@ def packing_of(plan: Plan) -> Packing | None:
     level = next(fitting, None)
     if level is None:
         return None
-    runs = _runs(replicas, places[DOMAIN]) if level != DOMAIN and DOMAIN in places else 0
-    return Packing(levels, level, level == DOMAIN, DOMAIN if runs else None, runs)
-
-
-def _runs(replicas: Sequence[Sequence[str]], domain_of: Mapping[str, object]) -> int:
-    """Return how many hosts of each domain a replica has, one domain after the other; 0: not as many of each."""
-    sizes = {len(list(run)) for hosts in replicas for _, run in groupby(hosts, key=domain_of.__getitem__)}
-    return sizes.pop() if len(sizes) == 1 and sizes != {1} else 0
+    sizes: set[int] = set()  # hosts of each domain that a replica has, one domain after the other
+    if level != DOMAIN and DOMAIN in places:
+        domain_of = places[DOMAIN].__getitem__
+        sizes = {len(list(run)) for hosts in replicas for _, run in groupby(hosts, key=domain_of)}
+    size = sizes.pop() if len(sizes) == 1 and sizes != {1} else 0
+    return Packing(levels, level, level == DOMAIN, DOMAIN if size else None, size)
 
 
 def _places(cluster: Cluster) -> dict[Level, dict[str, object]]:

@@ -33,8 +33,8 @@ def count_copies(expert: NDArray[np.integer], place: NDArray[np.integer], places
 def least_of_each(owner: Index, value: Floats) -> Index:
     """Return the position of the smallest ``value`` of each owner, in ascending order of owners; ties: the first."""
     order = np.lexsort((value, owner))
-    first: Index = order[starts(owner[order])]
-    return first
+    positions: Index = order[starts(owner[order])]
+    return positions
 
 
 def starts(owner: Index) -> Index:
@@ -66,11 +66,11 @@ def falling(values: Floats) -> Index:
     key = tagged(values + 0.0, mask - np.arange(width), mask)
     key.sort(axis=1)
     order: Index = (mask - (key & mask))[:, ::-1]
-    found = values.take(order + (np.arange(len(values)) * width)[:, None])
-    swapped = found[:, 1:] > found[:, :-1]  # where they differ in those bits alone
+    ordered = values.take(order + (np.arange(len(values)) * width)[:, None])
+    swapped = ordered[:, 1:] > ordered[:, :-1]  # where they differ in those bits alone
     if swapped.any():
-        wrong = np.flatnonzero(swapped.any(axis=1))
-        order[wrong] = np.argsort(-values[wrong], axis=1, kind="stable")
+        unsorted = np.flatnonzero(swapped.any(axis=1))
+        order[unsorted] = np.argsort(-values[unsorted], axis=1, kind="stable")
     return order
 
 

@@ -70,32 +70,32 @@ class Budget:
     def part(self, share: float) -> Budget:
         """Return a part with a share of the remaining budget, starting now."""
         part = copy(self)
-        part.begun = part.told = now = time.monotonic()
+        part.begun = part.told = start = time.monotonic()
         part.done, part.ended, part.parts = 0.0, False, [*self.parts, part]
         part.seconds = None if self.seconds is None else share * self.seconds
         part.units, part.share = share * (self.units - self.done), share * self.share
-        part.deadline = self.deadline if self.deadline == math.inf else now + share * (self.deadline - now)
+        part.deadline = (
+            self.deadline if self.deadline == math.inf else start + share * (self.deadline - start)
+        )
         return part
 
     def search(self, worth_s: float) -> Budget:
         """Return a budget starting now: the requested time, or the work of ``worth_s`` seconds."""
-        found = self.part(1.0)
-        found.units = worth_s * self.share * _UNITS if self.seconds is None else self.seconds * _TIMED_UNITS
+        part = self.part(1.0)
+        part.units = worth_s * self.share * _UNITS if self.seconds is None else self.seconds * _TIMED_UNITS
         if self.seconds:
-            found.deadline = min(self.deadline, found.begun + self.seconds)
-        return found
+            part.deadline = min(self.deadline, part.begun + self.seconds)
+        return part
 
     def fixed(self, seconds: float) -> Budget:
         """Return a budget with the work of a number of seconds, regardless of the request unless that is 0."""
-        found = self.part(1.0)
-        found.units = 0.0 if self.seconds == 0 else seconds * _UNITS
-        return found
+        return self.always(0.0 if self.seconds == 0 else seconds)
 
     def always(self, seconds: float) -> Budget:
         """Return a budget with the work of a number of seconds, whatever was asked for; clock and Ctrl-C end it."""
-        found = self.part(1.0)
-        found.units = seconds * _UNITS
-        return found
+        part = self.part(1.0)
+        part.units = seconds * _UNITS
+        return part
 
     def spend(self, units: float) -> None:
         """Count work that was done."""
@@ -115,12 +115,12 @@ class Budget:
 
     def left(self) -> float:
         """Units of work that are left; 0 or less when it is over."""
-        left = self.units - self.done
-        if left > 0 and (self.interrupted or time.monotonic() >= self.deadline):
+        remaining = self.units - self.done
+        if remaining > 0 and (self.interrupted or time.monotonic() >= self.deadline):
             for part in self.parts:
                 part.ended = True
             return 0.0
-        return left
+        return remaining
 
     def goes_on(self) -> bool:
         """Whether there is work left."""
@@ -143,9 +143,9 @@ class Budget:
 
     def tell(self, state: Callable[[], tuple[Any, ...]], *, at_once: bool = False) -> None:
         """Report the state of a search, now and then."""
-        now = time.monotonic()
-        if self.on_progress is not None and (at_once or now - self.told >= EVERY_S):
-            self.on_progress(*state(), now - self.begun)
+        moment = time.monotonic()
+        if self.on_progress is not None and (at_once or moment - self.told >= EVERY_S):
+            self.on_progress(*state(), moment - self.begun)
             self.told = time.monotonic()
 
     def unless_cancelled(self) -> None:
@@ -161,8 +161,8 @@ class Budget:
         self.whole.held.pop()
         if kind is None or not issubclass(kind, KeyboardInterrupt):
             return False
-        first, self.whole.came = not self.whole.came, True
-        return first
+        handled, self.whole.came = not self.whole.came, True
+        return handled
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
@@ -170,22 +170,22 @@ class Budget:
 
         A second one is not held back, and none that somebody else handles.
         """
-        whole, main = self.whole, threading.current_thread() is threading.main_thread()
-        before = signal.getsignal(signal.SIGINT) if main else None
-        ours = before is signal.default_int_handler or isinstance(before, CtrlC)
+        root, main = self.whole, threading.current_thread() is threading.main_thread()
+        previous = signal.getsignal(signal.SIGINT) if main else None
+        replaceable = previous is signal.default_int_handler or isinstance(previous, CtrlC)
 
         def hear(*_: object) -> None:
-            if whole.came or not whole.held[-1]:
+            if root.came or not root.held[-1]:
                 raise KeyboardInterrupt
-            whole.came = True
+            root.came = True
 
-        whole.held.append(True)
-        if ours:
-            whole.came = whole.came or getattr(before, "came", False)
+        root.held.append(True)
+        if replaceable:
+            root.came = root.came or getattr(previous, "came", False)
             signal.signal(signal.SIGINT, hear)
         try:
             yield
         finally:
-            whole.held.pop()
-            if ours:
-                signal.signal(signal.SIGINT, before)
+            root.held.pop()
+            if replaceable:
+                signal.signal(signal.SIGINT, previous)

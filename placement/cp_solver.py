@@ -52,16 +52,16 @@ def solve_within(
     solver.parameters.random_seed = seed % 2**31  # an int32
     solver.parameters.relative_gap_limit = gap
     solver.parameters.catch_sigint_signal = False
-    found: list[Any] = []
+    statuses: list[Any] = []
     # it holds its thread until it ends: in another one it lets Ctrl-C through
-    thread = threading.Thread(target=lambda: found.append(solver.solve(model, callback)), daemon=True)
+    thread = threading.Thread(target=lambda: statuses.append(solver.solve(model, callback)), daemon=True)
     with budget.keeping():
         thread.start()
         while thread.is_alive():
             thread.join(_POLL_S)
             if not budget.goes_on():
                 solver.stop_search()
-    if not found:
+    if not statuses:
         raise AssertionError("CP-SAT returned no answer, please report it")
     budget.spend(1000 * solver.response_proto.deterministic_time)
-    return solver, found[0]
+    return solver, statuses[0]

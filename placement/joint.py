@@ -32,12 +32,12 @@ from placement.progress import OnProgress, Say
 from placement.whole import Limits, alone_on, fits_of, plan_requests
 from topology.base.errors import InfeasibleError, NoAnswerError
 
-_ROUNDS, _PRICED_OFF, _CLOSE = 4, 0.01, 1e-6
+_ROUNDS, _PRICED_OFF, _EQUAL = 4, 0.01, 1e-6
 """Choices at most, each by what the plans of those before it reach; the part of its price by which a plan may be
 behind before the next one; the part by which rates that are alike differ."""
 _SEARCH_S = 4.0
 """The solver's own seconds of one choice at most: a default plan shall not keep anybody waiting."""
-WHAT = "which replicas of which layouts stand on which domains, and which of them prefill"
+DECIDED = "which replicas of which layouts stand on which domains, and which of them prefill"
 """The decision of CP-SAT."""
 
 
@@ -60,12 +60,17 @@ class Question:
     cancel: Cancel | None = None
 
     @property
+    def heard(self) -> dict[str, Any]:
+        """Who hears of the planning, and what ends it, as keywords of :func:`placement.planner.make_plan`."""
+        return {"on_progress": self.on_progress, "on_stage": self.on_stage, "cancel": self.cancel}
+
+    @property
     def open(self) -> bool:
         """Whether replicas of any layout may be taken: nothing is asked for that one layout a pool has."""
-        first, options = self.deployments[0], self.options
-        free = not options.widths and options.redundant != AUTO and not first.workload.batch
+        deployment, options = self.deployments[0], self.options
+        free = not options.widths and options.redundant != AUTO and not deployment.workload.batch
         alone = self.lengths is None and (options.goal != "throughput" or options.ttft_s is not None)
-        return free and not alone and first.workload.decodes
+        return free and not alone and deployment.workload.decodes
 
 
 def plan_jointly(question: Question) -> Plan:
@@ -92,7 +97,7 @@ def plan_jointly(question: Question) -> Plan:
                 return _planned(question, fleet, joint)
         except (InfeasibleError, NoAnswerError) as error:
             return known and replace(known, search=f"CP-SAT: {error}")
-        return _kept(simple, joint)
+        return _declined(simple, joint)
 
     if len(question.deployments) == 1 and (question.lengths is None or options.goal == "throughput"):
         try:
@@ -111,37 +116,32 @@ def plan_jointly(question: Question) -> Plan:
 def _simple(question: Question, rival: Rival) -> Plan:
     """Return the plan of one layout a pool, or what its ``rival`` has."""
     (deployment,), (loads,) = question.deployments, question.loads
-    heard: Any = {
-        "on_progress": question.on_progress,
-        "on_stage": question.on_stage,
-        "cancel": question.cancel,
-        "rival": rival,
-    }
+    heard, options = question.heard | {"rival": rival}, question.options
     if question.lengths is None:
-        return make_plan(deployment, loads, question.options, **heard)
-    return plan_requests(deployment, question.lengths, loads, question.options, question.limits, **heard)
+        return make_plan(deployment, loads, options, **heard)
+    return plan_requests(deployment, question.lengths, loads, options, question.limits, **heard)
 
 
-def _kept(simple: Plan, joint: Plan) -> Decision:
+def _declined(simple: Plan, joint: Plan) -> Decision:
     """Return what was decided where one layout a pool is taken: what replicas of any layout would bring."""
-    found, tok_s = joint.decision, simple.totals.tok_s
-    assert found is not None  # noqa: S101 - it was chosen
+    decision, tok_s = joint.decision, simple.totals.tok_s
+    assert decision is not None  # noqa: S101 - it was chosen
     gain = joint.totals.tok_s / tok_s - 1
     words = f"it serves {gain:.1%} more, and one layout a pool is simpler"
-    if gain <= _CLOSE:
+    if gain <= _EQUAL:
         words = "it serves no more than one layout a pool"
-    bound = found.bound if found.bound >= tok_s or simple.decision is None else simple.decision.bound
-    status = "OPTIMAL" if tok_s >= bound * (1 - _CLOSE) else "FEASIBLE"
-    kept = replace(found, search=f"{found.search}; {words}", status=status, bound=bound, idle=())
-    return reached_by(kept, tok_s)
+    bound = decision.bound if decision.bound >= tok_s or simple.decision is None else simple.decision.bound
+    status = "OPTIMAL" if tok_s >= bound * (1 - _EQUAL) else "FEASIBLE"
+    reworded = replace(decision, search=f"{decision.search}; {words}", status=status, bound=bound, idle=())
+    return reached_by(reworded, tok_s)
 
 
 def _joint(question: Question, simple: Plan | None) -> tuple[Plan, Fleet]:
     """Return the best replicas that CP-SAT chose, by what the plans of those before it reach, experts placed fast."""
     limits, near_per_s = question.limits, 0.0
     if simple is not None:
-        kept = simple.requests
-        tpot_s, ttft_s = (simple.limit_s, None) if kept is None else (kept.tpot_limit_s, kept.ttft_limit_s)
+        level = simple.requests
+        tpot_s, ttft_s = (simple.limit_s, None) if level is None else (level.tpot_limit_s, level.ttft_limit_s)
         limits, near_per_s = Limits(tpot_s, ttft_s), simple.totals.requests_per_s or 0.0
     options = question.options
     traffic = Traffic.of(
@@ -154,10 +154,8 @@ def _joint(question: Question, simple: Plan | None) -> tuple[Plan, Fleet]:
         near_per_s=near_per_s,
     )
     any_shape = any(deployment.any_shape for deployment in question.deployments)
-    wanted = FleetOptions(
-        goal=options.goal,
-        seed=options.seed,
-        most_layouts=None if any_shape else FleetOptions.most_layouts,
+    fleet_options = FleetOptions(
+        goal=options.goal, seed=options.seed, most_layouts=None if any_shape else FleetOptions.most_layouts
     )
     reached: dict[Kind, float] = {}
     best: tuple[Plan, Fleet] | None = None
@@ -166,16 +164,16 @@ def _joint(question: Question, simple: Plan | None) -> tuple[Plan, Fleet]:
         fleet = make_fleet(
             question.deployments[0].cluster,
             traffic,
-            wanted,
+            fleet_options,
             on_stage=question.on_stage,
             budget=budget,
             reached=reached,
         )
         places, words = _places(fleet)
         plans = [_placed(question, fleet, pool, places) for pool in fleet.pools]
-        made = _ordered(plans)
-        if len(made) == len(plans):
-            plan = with_pools(made, replace(_asked(question, fleet, simple), pairing=words))
+        ordered = _ordered(plans)
+        if len(ordered) == len(plans):
+            plan = with_pools(ordered, replace(_asked(question, fleet, simple), pairing=words))
             first_s, limit_s = plan.late
             if first_s:
                 traffic = replace(traffic, ttft_s=(traffic.ttft_s or limit_s) * limit_s / first_s)
@@ -183,7 +181,9 @@ def _joint(question: Question, simple: Plan | None) -> tuple[Plan, Fleet]:
             if best is None or _cost(plan, options.goal) < _cost(best[0], options.goal):
                 best = plan, fleet
         parts = {
-            pool.column.kind: 0.0 if plan is None else _tok_s(plan) / pool.tok_s
+            pool.column.kind: 0.0
+            if plan is None
+            else plan.score.tok_s_per_gpu * len(plan.deployment.cluster.gpus) / pool.tok_s
             for pool, plan in zip(fleet.pools, plans, strict=True)
         }
         behind = {kind: part for kind, part in parts.items() if part < 1 - _PRICED_OFF}
@@ -199,32 +199,24 @@ def _joint(question: Question, simple: Plan | None) -> tuple[Plan, Fleet]:
 def _planned(question: Question, fleet: Fleet, joint: Plan) -> Plan:
     """Return the plan of chosen replicas, their experts searched for and judged as those of any plan."""
     plans: list[Plan] = []
-    places, _ = _places(fleet)
+    places, heard = _places(fleet)[0], question.heard
     for pool in fleet.pools:
-        deployment, asked, fits = _fits(question, fleet, pool, places)
+        deployment, opts, fits = _fits(question, fleet, pool, places)
         if plans and plans[0].interrupted:  # what is left is finished the fast way, and not cancelled again
-            asked = replace(asked, time_limit_s=0.0)
-        made = make_plan(
-            deployment,
-            question.loads[pool.model],
-            asked,
-            on_progress=question.on_progress,
-            on_stage=question.on_stage,
-            cancel=None if plans and plans[0].interrupted else question.cancel,
-            layouts=fits,
-        )
-        plans.append(replace(made, request=replace(asked, tpot_s=question.options.tpot_s)))
+            opts, heard = replace(opts, time_limit_s=0.0), heard | {"cancel": None}
+        planned = make_plan(deployment, question.loads[pool.model], opts, layouts=fits, **heard)
+        plans.append(replace(planned, request=replace(opts, tpot_s=question.options.tpot_s)))
     plan = with_pools(_ordered(plans), joint.requests)
     if plan.late[0]:
         raise InfeasibleError("with experts placed the first token is late")
-    return replace(plan, decision=_decision(fleet, plan), interrupted=any(one.interrupted for one in plans))
+    return replace(plan, decision=_decision(fleet, plan), interrupted=any(part.interrupted for part in plans))
 
 
 def _ordered(plans: Sequence[Plan | None]) -> list[Plan]:
     """Return the plans of pools, those that decode first, the largest first: they tell what users see."""
     roles = ("decode", "both", "prefill")
-    made = [plan for plan in plans if plan is not None]
-    return sorted(made, key=lambda plan: (roles.index(plan.role), -plan.layout.gpus_used))
+    ordered = [plan for plan in plans if plan is not None]
+    return sorted(ordered, key=lambda plan: (roles.index(plan.role), -plan.layout.gpus_used))
 
 
 def _placed(
@@ -233,11 +225,11 @@ def _placed(
     """Return what all replicas of a pool give with experts placed the fast way; None where they miss their limit."""
     loads = question.loads[pool.model]
     try:
-        deployment, asked, fits = _fits(question, fleet, pool, places)
-        made = choose_layout(deployment, loads and loads.divided().sampled(FEW_TOKENS), asked, fits)
+        deployment, opts, fits = _fits(question, fleet, pool, places)
+        placed = choose_layout(deployment, loads and loads.divided().sampled(FEW_TOKENS), opts, fits)
     except InfeasibleError:
         return None
-    return fast_plan(made, loads)
+    return fast_plan(placed, loads)
 
 
 def _places(fleet: Fleet) -> tuple[dict[Pool, tuple[Stages, ...]], str]:
@@ -265,14 +257,14 @@ def _fits(
     traffic, column, options = fleet.traffic, pool.column, question.options
     deployment = traffic.deployment(pool.model, pool.role)
     deployment, replicas = alone_on(deployment, places[pool])
-    asked = replace(options, ttft_s=None, tpot_s=None, goal="throughput")
+    opts = replace(options, ttft_s=None, tpot_s=None, goal="throughput")
     if pool.role == PREFILL:
-        asked, deployment = replace(asked, split=options.prefill_split), deployment.with_batch(column.batch)
+        opts, deployment = (replace(opts, split=options.prefill_split), deployment.with_batch(column.batch))
     elif math.isfinite(column.limit_s):
-        asked = replace(asked, tpot_s=column.limit_s * (1 + ROUNDING) / deployment.workload.tokens_per_step)
+        opts = replace(opts, tpot_s=column.limit_s * (1 + ROUNDING) / deployment.workload.tokens_per_step)
     else:
         deployment = deployment.with_batch(column.batch)
-    return deployment, asked, fits_of(deployment, Shape(replicas, column.tp), None, asked)
+    return deployment, opts, fits_of(deployment, Shape(replicas, column.tp), None, opts)
 
 
 def _asked(question: Question, fleet: Fleet, simple: Plan | None) -> Asked:
@@ -290,11 +282,6 @@ def _asked(question: Question, fleet: Fleet, simple: Plan | None) -> Asked:
         defaults=tuple(sorted(question.limits.usual)),
         left_out=fleet.notes,
     )
-
-
-def _tok_s(plan: Plan) -> float:
-    """Return the tokens per second of a pool at its most."""
-    return plan.score.tok_s_per_gpu * len(plan.deployment.cluster.gpus)
 
 
 def _cost(plan: Plan, goal: str) -> float:
@@ -316,5 +303,5 @@ def _decision(fleet: Fleet, plan: Plan) -> Decision:
         objective, bound = tok_s, max(bound, tok_s)
         gap = 1 - objective / bound
         status = "OPTIMAL" if status == "OPTIMAL" and gap <= _PRICED_OFF else "FEASIBLE"
-    idle = tuple(Idle(tuple(ids[gpu] for gpu in one.gpus), one.reason) for one in fleet.idle)
-    return Decision(WHAT, fleet.search, status, objective, bound, gap, fleet.unit, idle)
+    idle = tuple(Idle(tuple(ids[gpu] for gpu in entry.gpus), entry.reason) for entry in fleet.idle)
+    return Decision(DECIDED, fleet.search, status, objective, bound, gap, fleet.unit, idle)

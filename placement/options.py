@@ -44,27 +44,17 @@ USUAL_TPOT = Figure(
 _Word = TypeVar("_Word", Spread, Objective, Goal)
 
 
-def require_spread(spread: str) -> Spread:
-    """Return ``spread`` if it is known; InputError if it is not."""
-    return _known("spread", spread, SPREADS)
-
-
 def require_objective(objective: str) -> Objective:
     """Return ``objective`` if it is known; InputError if it is not."""
     return _known("objective", objective, OBJECTIVES)
-
-
-def require_goal(goal: str) -> Goal:
-    """Return ``goal`` if it is known; InputError if it is not."""
-    return _known("goal", goal, GOALS)
 
 
 def _known(name: str, word: str, words: tuple[_Word, ...]) -> _Word:
     for known in words:
         if word == known:
             return known
-    *others, last = words
-    raise InputError(f"expected {', '.join(others)} or {last}.", field=name, value=word)
+    *leading, final = words
+    raise InputError(f"expected {', '.join(leading)} or {final}.", field=name, value=word)
 
 
 @dataclass(frozen=True)
@@ -152,22 +142,22 @@ class PlanOptions:
                 field="quota_slots",
                 value=slots,
             )
-        asked = None if self.tpot_s == NO_LIMIT else self.tpot_s
+        tpot_s = None if self.tpot_s == NO_LIMIT else self.tpot_s
         if self.goal == "latency" and workload.batch:
             raise InputError(
                 f"{input_name('goal')} latency and {input_name('batch')} {workload.batch}: the goal sets "
                 "the batch; leave one out."
             )
         if not workload.decodes:
-            if asked is not None:
+            if tpot_s is not None:
                 raise InputError(
                     f"prefill yields no output tokens; limit its step by {input_name('ttft_ms')}.",
                     field="tpot_ms",
-                    value=f"{asked * 1e3:g}",
+                    value=f"{tpot_s * 1e3:g}",
                 )
             return ServiceLevel(self.ttft_s)
         usual = self.tpot_s is None and not workload.batch and self.goal != "latency"
-        return ServiceLevel(USUAL_TPOT.value if usual else asked, usual, self.ttft_s)
+        return ServiceLevel(USUAL_TPOT.value if usual else tpot_s, usual, self.ttft_s)
 
     @property
     def copies(self) -> int | None:
@@ -177,8 +167,8 @@ class PlanOptions:
     @property
     def widths(self) -> dict[str, int]:
         """Widths asked for by name: of ``ep``, ``tp`` and ``stages``."""
-        asked = {"ep": self.ep, "tp": self.tp, "stages": self.stages}
-        return {name: value for name, value in asked.items() if value is not None}
+        values = {"ep": self.ep, "tp": self.tp, "stages": self.stages}
+        return {name: value for name, value in values.items() if value is not None}
 
     @property
     def prefill_split(self) -> DispatchPolicy:
@@ -210,7 +200,7 @@ class PlanOptions:
                 field="redundant",
                 value=self.redundant,
             )
-        require_spread(self.spread)
+        _known("spread", self.spread, SPREADS)
         for name, extra in (
             ("redundant", self.redundant),
             ("spread", self.spread != "gpu" and self.spread),
@@ -224,7 +214,7 @@ class PlanOptions:
                 )
         require_objective(self.objective)
         object.__setattr__(self, "tp", _tensor_parallel(require_policy(self.split), self.tp))
-        require_goal(self.goal)
+        _known("goal", self.goal, GOALS)
         if isinstance(self.tpot_s, str) and self.tpot_s != NO_LIMIT:
             raise InputError("expected milliseconds, or none.", field="tpot_ms", value=self.tpot_s)
         for name, value, least in (
@@ -233,19 +223,19 @@ class PlanOptions:
             ("time_limit_s", self.time_limit_s, 0.0),
         ):
             if value is not None and (not math.isfinite(value) or value < least):
-                wanted = "0 or more seconds" if least == 0.0 else "a number above 0"
-                raise InputError(f"expected {wanted}, not {value:g}.", field=name)
+                expected = "0 or more seconds" if least == 0.0 else "a number above 0"
+                raise InputError(f"expected {expected}, not {value:g}.", field=name)
         if self.seed < 0:
             raise InputError("expected a whole number of at least 0.", field="seed", value=self.seed)
 
 
 def _tensor_parallel(split: DispatchPolicy, tp: int | None) -> int | None:
     """Return the tensor parallelism that is asked for: where ranks choose copies by number, the split says it."""
-    own = rank_tp(split)
-    if own is not None and tp not in (None, own):
+    width = rank_tp(split)
+    if width is not None and tp not in (None, width):
         raise InputError(
-            f"for attention with tensor parallelism {own}, but {input_name('tp')} is {tp}.",
+            f"for attention with tensor parallelism {width}, but {input_name('tp')} is {tp}.",
             field="split",
             value=split,
         )
-    return tp if own is None else own
+    return tp if width is None else width

@@ -85,7 +85,7 @@ def paired(
     Empty where there is nothing to decide: no two domains are alike, or none holds workers of both roles.
     """
     places = [list(side.workers) for side in sides]
-    inside, most, searches = 0, 0, list[str]()
+    inside, bound, searches = 0, 0, list[str]()
     for domains in _alike(cluster, sides):
         movable = [
             (number, at, worker)
@@ -100,14 +100,14 @@ def paired(
         if counts is None:
             continue
         inside += sum(map(problem.kept, counts))
-        most += problem.bound
+        bound += problem.bound
         held = _placed(problem, counts, list(domains.values()))
         for number, at, worker in movable:
             sizes = tuple(map(len, worker))
             places[number][at] = held[number, sizes].pop(0)
         searches.append(search)
-    rest = f"{inside / most:.1%} of the caches that could stay in their domains do; " if most else ""
-    return [tuple(workers) for workers in places], rest + "; ".join(dict.fromkeys(searches))
+    summary = f"{inside / bound:.1%} of the caches that could stay in their domains do; " if bound else ""
+    return [tuple(workers) for workers in places], summary + "; ".join(dict.fromkeys(searches))
 
 
 def _alike(cluster: Cluster, sides: Sequence[Side]) -> Iterator[dict[int, list[int]]]:
@@ -120,12 +120,12 @@ def _alike(cluster: Cluster, sides: Sequence[Side]) -> Iterator[dict[int, list[i
         for worker in side.workers:
             touched = {cluster.gpus[gpu].domain for stage in worker for gpu in stage}
             odd |= touched if len(touched) > 1 else set()
-    found: dict[object, dict[int, list[int]]] = defaultdict(dict)
+    alike: dict[object, dict[int, list[int]]] = defaultdict(dict)
     for domain, members in gpus.items():
         if domain not in odd and cluster.spec.domains[domain].switched:
             where = tuple(cluster.gpus[gpu].id.partition(".")[2] for gpu in members)
-            found[cluster.domain_kind[domain], where][domain] = members
-    yield from (domains for domains in found.values() if len(domains) > 1)
+            alike[cluster.domain_kind[domain], where][domain] = members
+    yield from (domains for domains in alike.values() if len(domains) > 1)
 
 
 def _problem(
@@ -133,9 +133,9 @@ def _problem(
 ) -> Problem:
     """Return the workers by kind; the rates of both roles in the same steps."""
     counted = Counter((number, tuple(map(len, worker))) for number, worker in workers)
-    most = max((sides[number].per_s * count for (number, _), count in counted.items()), default=1.0)
+    fastest = max((sides[number].per_s * count for (number, _), count in counted.items()), default=1.0)
     kinds = [
-        Kind(number, sizes, count, round(sides[number].per_s / most * STEPS), sides[number].prefills)
+        Kind(number, sizes, count, round(sides[number].per_s / fastest * STEPS), sides[number].prefills)
         for (number, sizes), count in counted.items()
     ]
     return Problem(kinds, len(domains), len(next(iter(domains.values()))))
@@ -150,9 +150,9 @@ def _decided(problem: Problem, budget: Budget, seed: int) -> tuple[Counts | None
     if counts is not None and sum(map(problem.kept, counts)) >= problem.bound:
         return counts, "no call of CP-SAT: workers spread evenly keep as many caches inside as there are"
     built = build(problem)
-    found = built.solved(budget, seed, counts)
+    solved = built.solved(budget, seed, counts)
     words = f"CP-SAT: {len(problem.kinds)} kinds of workers on {problem.domains} domains, seed {seed}"
-    return found or counts, words
+    return solved or counts, words
 
 
 def _spread(problem: Problem) -> Counts | None:
@@ -237,20 +237,20 @@ def place_every_worker(built: PairingModel) -> None:
 
 def keep_what_both_roles_do(built: PairingModel) -> None:
     """No more requests stay in a domain than are prefilled there, or decoded."""
-    for row, kept in zip(built.count, built.kept, strict=True):
+    for row, inside in zip(built.count, built.kept, strict=True):
         for prefills in (False, True):
             rate = sum(
                 kind.per_s * count
                 for kind, count in zip(built.problem.kinds, row, strict=True)
                 if kind.prefills == prefills
             )
-            built.model.add(kept <= rate)
+            built.model.add(inside <= rate)
 
 
 def order_equal_domains(built: PairingModel) -> None:
     """Domains are alike: a later one has no more workers of the first kind."""
-    for before, after in zip(built.count, built.count[1:], strict=False):
-        built.model.add(before[0] >= after[0])
+    for earlier, later in zip(built.count, built.count[1:], strict=False):
+        built.model.add(earlier[0] >= later[0])
 
 
 def _placed(
@@ -266,12 +266,12 @@ def _placed(
             for _ in range(row[at]):
                 if kind.prefills:
                     end -= kind.gpus
-                    first = end
+                    start_of = end
                 else:
-                    first, start = start, start + kind.gpus
+                    start_of, start = start, start + kind.gpus
                 stages = []
                 for size in kind.sizes:
-                    stages.append(tuple(gpus[first : first + size]))
-                    first += size
+                    stages.append(tuple(gpus[start_of : start_of + size]))
+                    start_of += size
                 held[kind.side, kind.sizes].append(tuple(stages))
     return {key: sorted(workers) for key, workers in held.items()}

@@ -23,11 +23,7 @@ from cost.step.score import Score
 from cost.step.step import near_runs
 from placement.arrays import Floats
 from placement.experts.problem import proven
-from placement.options import (
-    Objective,
-    PlanOptions,
-    Spread,
-)
+from placement.options import Objective, PlanOptions, Spread
 from placement.plans.findings import Failures, Number, RedundancyCurve, ScenarioReport, TrafficReport
 from topology.base.errors import InputError
 from topology.base.shown import Shown
@@ -67,7 +63,7 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class OrderProof:
+class OrderProof(Proof):
     """Proof of the stage order over unlike domains, with balanced experts.
 
     Attributes
@@ -86,10 +82,6 @@ class OrderProof:
         What ran.
     """
 
-    status: str
-    objective: Number
-    bound: Number
-    gap: Number
     in_turn: Number | None = None
     search: str = ""
 
@@ -214,25 +206,25 @@ class WholeRequests(Asked):
     def brief(self) -> str:
         """Return the requests, the pools and the throughput."""
         pools = " and ".join(
-            f"{one.layout} for {one.role}".removesuffix(" for both") for one in self.pools[::-1]
+            f"{pool.layout} for {pool.role}".removesuffix(" for both") for pool in self.pools[::-1]
         )
-        what = f"requests of {self.isl:,} + {self.osl:,} tokens, {self.serving}" if self.osl else "decode"
-        first = "" if self.ttft_s is None else f", TTFT {self.ttft_s:,.2f} s"
+        subject = f"requests of {self.isl:,} + {self.osl:,} tokens, {self.serving}" if self.osl else "decode"
+        ttft = "" if self.ttft_s is None else f", TTFT {self.ttft_s:,.2f} s"
         return (
-            f"{what}: {pools}, "
-            f"{self.totals.tok_s_per_gpu:,.0f} output tok/s/GPU, {self.tok_s_per_user:,.3g} tok/s/user{first}"
+            f"{subject}: {pools}, "
+            f"{self.totals.tok_s_per_gpu:,.0f} output tok/s/GPU, {self.tok_s_per_user:,.3g} tok/s/user{ttft}"
         )
 
     @property
     def missed(self) -> dict[str, tuple[float, float]]:
         """Limits that the plan exceeds with placed experts: seconds, and the limit."""
-        both = {
+        limits = {
             "time per output token": (self.tpot_s, self.tpot_limit_s),
             "first token": (self.ttft_s, self.ttft_limit_s),
         }
         return {
             name: (seconds, limit)
-            for name, (seconds, limit) in both.items()
+            for name, (seconds, limit) in limits.items()
             if limit is not None and seconds is not None and seconds > limit * (1 + ROUNDING)
         }
 
@@ -362,7 +354,7 @@ class Plan(Shown):
     def first_like(self, replica: int) -> int:
         """Return the first replica that holds the same as ``replica``."""
         held = self.held_by(replica)
-        return next(first for first in range(replica + 1) if self.held_by(first) is held)
+        return next(earlier for earlier in range(replica + 1) if self.held_by(earlier) is held)
 
     def require_experts(self) -> None:
         """Raise InputError where no experts are placed: there are none, or tensor parallelism cuts each of them."""
@@ -376,17 +368,17 @@ class Plan(Shown):
 
     def parts(self) -> list[tuple[Assignment, list[StageSpec]]]:
         """Return each assignment with the stages that it is of, one in each replica that holds it."""
-        found: list[tuple[int, Assignment, list[StageSpec]]] = []
+        groups: list[tuple[int, Assignment, list[StageSpec]]] = []
         for replica, stages in enumerate(self.layout.replicas):
             for index, (stage, part) in enumerate(zip(stages, self.held_by(replica), strict=True)):
                 if part is None:
                     continue
-                same = (held for number, own, held in found if number == index and own is part)
+                same = (held for number, assignment, held in groups if number == index and assignment is part)
                 held = next(same, None)
                 if held is None:
-                    found.append((index, part, held := []))
+                    groups.append((index, part, held := []))
                 held.append(stage)
-        return [(part, held) for _, part, held in found]
+        return [(part, held) for _, part, held in groups]
 
     def brief(self) -> str:
         """Return what is planned, its layout, its throughput and its gap."""
@@ -414,9 +406,9 @@ class Plan(Shown):
     @cached_property
     def band(self) -> tuple[float, float] | None:
         """Range of tok/s/GPU that holds 80 % of measured runs; None if no coefficient is calibrated."""
-        found = widest(self.errors)
+        error = widest(self.errors)
         rate = self.totals.tok_s_per_gpu
-        return None if found is None else (rate / found.band, rate * found.band)
+        return None if error is None else (rate / error.band, rate * error.band)
 
     @cached_property
     def totals(self) -> Totals:

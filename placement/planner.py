@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NoReturn
 
 import numpy as np
 
@@ -14,10 +13,11 @@ from cost.inputs.deployment import Deployment
 from cost.serving.limits import out_of_reach, rounded_up
 from placement.analysis.failures import FEW_TOKENS, find_failures
 from placement.analysis.redundancy import choose_redundant
+from placement.arrays import Floats
 from placement.budget import Budget, Cancel
 from placement.experts.cross_validation import check_scenarios, how_left_out
 from placement.experts.placing import group_problem
-from placement.experts.problem import proven
+from placement.experts.problem import search_state
 from placement.experts.result import ExpertResult
 from placement.layouts.choose import Placed, choose_layout, largest_batch_held, place
 from placement.layouts.fitting import Fitted
@@ -26,14 +26,14 @@ from placement.options import AUTO, PlanOptions
 from placement.plan import ROUNDING, BaselineScore, Decision, Plan, Proof
 from placement.plans.findings import TrafficReport
 from placement.progress import OnProgress, Say
-from placement.scoring import score_placement, score_rivals
+from placement.scoring import ExpertPlacement, score_placement, score_rivals
 from placement.traffic.choose import choose_by_traffic, place_by_all
 from placement.verify import verify_plan
 from topology.base.errors import InputError, called, input_name
 
 Rival = Callable[[Plan], Plan | Decision | None]
 """Returns a better plan than one, or how it was decided that there is none."""
-_OVERLOOKED = 0.001  # of the goal's figure
+_MIN_FASTER = 0.001  # of the goal's figure
 
 
 def make_plan(
@@ -72,47 +72,44 @@ def make_plan(
             field="loads",
             value="None",
         )
-    asked, curve, budget = (
-        options,
-        None,
-        Budget(options.time_limit_s, on_progress, cancel=cancel),
-    )
+    request, curve, budget = (options, None, Budget(options.time_limit_s, on_progress, cancel=cancel))
     judged = loads and loads.divided()
     if judged is not None and not judged.routing:
         loads = judged
-    few = judged and judged.sampled(FEW_TOKENS)
+    sampled = judged and judged.sampled(FEW_TOKENS)
     if options.redundant == AUTO:
         say("choosing the number of copies")
-        if few is None:
+        if sampled is None:
             raise InputError(
                 f"{deployment.model.name} has no experts to replicate; leave out {input_name('redundant')}.",
                 field="redundant",
                 value="auto",
             )
-        curve = choose_redundant(deployment, few, options, budget, say)
-        asked, options = replace(options, redundant=curve.chosen), curve.on_layout(options)
+        curve = choose_redundant(deployment, sampled, options, budget, say)
+        request, options = replace(options, redundant=curve.chosen), curve.on_layout(options)
     say("comparing layouts")
     budget.unless_cancelled()
     fast = layouts
     if not isinstance(fast, Placed):
-        fast = choose_layout(deployment, few, options, fast, say=say)
+        fast = choose_layout(deployment, sampled, options, fast, say=say)
     decision = closed_by(fast_plan(fast, loads).totals.tok_s, fast.most_tok_s) if fast.most_tok_s else None
     if rival is not None:
-        other = rival(replace(fast_plan(fast, loads), decision=decision))
-        if isinstance(other, Plan):
-            return other
-        decision = other
+        answer = rival(replace(fast_plan(fast, loads), decision=decision))
+        if isinstance(answer, Plan):
+            return answer
+        decision = answer
     with budget.keeping():  # that is an answer
         order = None
         if layouts is None:
             with budget:
-                fast, order = improve_order(deployment, fast, few, options, budget)
+                fast, order = improve_order(deployment, fast, sampled, options, budget)
         placed, report, traffic = _placed(fast, loads, judged, options, budget, say)
         plan = _finish(placed, loads, judged, options, budget, say)
-        plan = replace(plan, by_traffic=report, traffic=traffic)
         plan = replace(
             plan,
-            request=asked,
+            by_traffic=report,
+            traffic=traffic,
+            request=request,
             redundancy=curve,
             order=order,
             passed_over=_passed_over(fast, deployment),
@@ -120,11 +117,14 @@ def make_plan(
             limit_s=fast.candidate.limit_s,
             decision=decision and reached_by(decision, plan.totals.tok_s),
         )
-        wrong = verify_plan(plan)
-        if wrong:
-            raise AssertionError(f"the planner made an illegal plan, please report it: {wrong[0]}")
+        violations = verify_plan(plan)
+        if violations:
+            raise AssertionError(f"the planner made an illegal plan, please report it: {violations[0]}")
     if plan.over_limit and not (budget.interrupted or options.service_level(deployment.workload).usual):
-        _refuse_placed(plan)
+        nearest = rounded_up(plan.score.tpot_s * 1e3)
+        best = f"with experts placed under these loads the nearest layout takes {nearest} ms"
+        option = "tpot_ms" if deployment.workload.decodes else "ttft_ms"
+        raise out_of_reach("limit_s", option, plan.limit_s or 0.0, deployment.cluster.name, best)
     return replace(plan, interrupted=budget.interrupted)
 
 
@@ -163,13 +163,6 @@ def closed_by(tok_s: float, most_tok_s: float) -> Decision:
     )
 
 
-def _refuse_placed(plan: Plan) -> NoReturn:
-    """Raise LimitError: no layout keeps the limit under the loads, experts placed, and how near the nearest comes."""
-    best = f"with experts placed under these loads the nearest layout takes {rounded_up(plan.score.tpot_s * 1e3)} ms"
-    option = "tpot_ms" if plan.deployment.workload.decodes else "ttft_ms"
-    raise out_of_reach("limit_s", option, plan.limit_s or 0.0, plan.deployment.cluster.name, best)
-
-
 def _placed(
     fast: Placed,
     loads: ExpertLoads | None,
@@ -188,7 +181,9 @@ def _placed(
     with budget:
         placed = place((trial or fast).candidate, loads, options, budget=budget, thorough=True)
     placed = placed or trial or _cut_short(fast, loads, options)
-    _tell(placed, budget)
+    results = placed.results
+    if results:
+        budget.tell(lambda: search_state(*_by_layer(results)), at_once=True)
     if loads is None:
         return placed, None, None
     if trial is None:
@@ -199,7 +194,7 @@ def _placed(
 def _passed_over(chosen: Placed, deployment: Deployment) -> str:
     """Return which layout is better by the estimate, by more than anybody would overlook; empty if none is."""
     better = chosen.passed_over
-    if better is None or better.worth[1] < chosen.worth[1] * (1 + _OVERLOOKED):
+    if better is None or better.worth[1] < chosen.worth[1] * (1 + _MIN_FASTER):
         return ""
     layout, moe = better.candidate.layout, deployment.model.moe is not None
     ep = f"{called('ep')} {layout.ep} " if moe else ""
@@ -242,7 +237,8 @@ def _finish(
         notes.append(how_left_out(placed))
     baselines = _without_spread(placed, judged, options)
     if judged is not None and placed.results:
-        rivals = score_rivals(candidate.deployment, candidate.layout, placed.experts, judged, options.split)
+        where = candidate.deployment, candidate.layout
+        rivals = score_rivals(ExpertPlacement(*where, placed.experts, judged, options.split))
         baselines = {**rivals, **baselines}
     plan = Plan(
         deployment=candidate.deployment,
@@ -251,7 +247,9 @@ def _finish(
         loads=loads,
         score=placed.score,
         balancedness=placed.balancedness,
-        proof=_proof(placed.results),
+        proof=Proof.of_layers(*_by_layer(placed.results))
+        if placed.results
+        else Proof("OPTIMAL", 1.0, 1.0, 0.0),
         baselines=baselines,
         notes=tuple(dict.fromkeys(notes)),
         request=options,
@@ -260,28 +258,15 @@ def _finish(
     )
     say("losing GPUs, nodes and racks")
     with budget:
-        few = None if loads is None else loads.sampled(FEW_TOKENS)
-        return replace(plan, failures=find_failures(replace(plan, loads=few), say))
+        sampled = None if loads is None else loads.sampled(FEW_TOKENS)
+        return replace(plan, failures=find_failures(replace(plan, loads=sampled), say))
     return plan
 
 
-def _tell(placed: Placed, budget: Budget) -> None:
-    """Report what the search found."""
-    if placed.results and budget.on_progress is not None:
-        proof = _proof(placed.results)
-        done = sum(int(proven(result.max_load, result.bound).sum()) for result in placed.results)
-        total = sum(len(result.max_load) for result in placed.results)
-        budget.tell(lambda: (done, total, proof.objective, proof.bound), at_once=True)
-
-
-def _proof(results: Sequence[ExpertResult]) -> Proof:
-    """Join the proofs: objective and bound are means over all layers."""
-    if not results:
-        return Proof("OPTIMAL", 1.0, 1.0, 0.0)
-    objective = float(np.concatenate([result.max_load for result in results]).mean())
-    bound = float(np.concatenate([result.bound for result in results]).mean())
-    status = "OPTIMAL" if all(result.status == "OPTIMAL" for result in results) else "FEASIBLE"
-    return Proof(status, objective, bound, max(0.0, 1 - bound / objective))
+def _by_layer(results: Sequence[ExpertResult]) -> tuple[Floats, Floats]:
+    """Largest over mean GPU load of all layers, and what none can be below, ``[layers]``."""
+    loads, bounds = zip(*((result.max_load, result.bound) for result in results), strict=True)
+    return np.concatenate(loads), np.concatenate(bounds)
 
 
 def _without_spread(

@@ -18,19 +18,19 @@ from placement.scoring import step_held
 from topology.base.errors import InputError
 from topology.cluster import ClusterView
 
-_CLOSE = 1e-9
+_EQUAL = 1e-9
 """Part of its rate by which a pool that is held back serves less."""
 
 
-def with_pools(plans: Sequence[Plan], asked: Asked | None) -> Plan:
+def with_pools(plans: Sequence[Plan], request: Asked | None) -> Plan:
     """Return pools as one plan, the first one's with the others beside it, and what they serve together.
 
-    ``asked``: None of a plan for one phase, which has one pool.
+    ``request``: None of a plan for one phase, which has one pool.
     """
-    first, *beside = plans
-    if asked is None:
-        return first
-    return replace(first, requests=served_together(plans, asked), beside=tuple(beside))
+    leading, *beside = plans
+    if request is None:
+        return leading
+    return replace(leading, requests=served_together(plans, request), beside=tuple(beside))
 
 
 def each_pool(plan: Plan, changed: Callable[[Plan], Plan]) -> Plan:
@@ -62,7 +62,7 @@ def named_pools(plan: Plan) -> list[str]:
     ]
 
 
-def served_together(plans: Sequence[Plan], asked: Asked) -> WholeRequests:
+def served_together(plans: Sequence[Plan], request: Asked) -> WholeRequests:
     """Return what pools serve together, of one model or several.
 
     A pool that decodes runs at the batch that its part of the rate holds (:func:`placement.scoring.step_held`).
@@ -70,32 +70,32 @@ def served_together(plans: Sequence[Plan], asked: Asked) -> WholeRequests:
     (:func:`cost.serving.steady_state.busy_share`); links may allow less.
     """
     models = {
-        name: _Model.of([plan for plan in plans if plan.deployment.model.name == name], asked.osl or 1)
+        name: _Model.of([plan for plan in plans if plan.deployment.model.name == name], request.osl or 1)
         for name in dict.fromkeys(plan.deployment.model.name for plan in plans)
     }
-    shares = asked.shares or dict.fromkeys(models, 1.0)
+    shares = request.shares or dict.fromkeys(models, 1.0)
     rate = min(models[name].per_s / share for name, share in shares.items())
     pools, tpots_s, ttfts_s, parts = [], [], [], []
     for plan in plans:
         work, layout = plan.deployment.workload, plan.layout
         name, batch, step_s = plan.deployment.model.name, float(plan.score.batch), plan.score.step_s
-        model, osl = models[name], asked.osl or 1
+        model, osl = models[name], request.osl or 1
         first_s = model.first_token_s(plan)
-        own = rate * shares[name] * model.part(plan)
+        own_per_s = rate * shares[name] * model.part(plan)
         if work.decodes:
-            if own < model.most_per_s[plan] * (1 - _CLOSE):
-                step_s = step_held(plan, own, osl / work.tokens_per_step)
+            if own_per_s < model.most_per_s[plan] * (1 - _EQUAL):
+                step_s = step_held(plan, own_per_s, osl / work.tokens_per_step)
             tpots_s.append(step_s / work.tokens_per_step)
             stays_s = osl * tpots_s[-1] + (first_s or 0.0)
-            batch = own * stays_s / layout.gpus_used  # Little's law
+            batch = own_per_s * stays_s / layout.gpus_used  # Little's law
         ttfts_s += [] if first_s is None else [first_s]
-        short, each = layout.short(moe=plan.deployment.model.moe is not None), len(layout.replicas)
+        short, count = layout.short(moe=plan.deployment.model.moe is not None), len(layout.replicas)
         pools.append(
-            Pool(work.phase, short, each, layout.gpus_used // each, batch, step_s, cache=plan.score.cache)
+            Pool(work.phase, short, count, layout.gpus_used // count, batch, step_s, cache=plan.score.cache)
         )
         parts.append(shares[name] * model.part(plan))
     return WholeRequests(
-        **{field.name: getattr(asked, field.name) for field in fields(Asked)},
+        **{field.name: getattr(request, field.name) for field in fields(Asked)},
         serving=_serving(pools),
         pools=tuple(pools),
         parts=tuple(parts),
@@ -103,7 +103,7 @@ def served_together(plans: Sequence[Plan], asked: Asked) -> WholeRequests:
         tpot_s=max(tpots_s),
         ttft_s=max(ttfts_s, default=None),
         inside_share=min((model.inside for model in models.values() if model.path is not None), default=None),
-        totals=_totals(plans, rate, asked),
+        totals=_totals(plans, rate, request),
     )
 
 
@@ -131,20 +131,20 @@ class _Model:
     def of(cls, plans: Sequence[Plan], osl: int) -> _Model:
         """Return them for answers of ``osl`` tokens."""
         phase = {role: [plan for plan in plans if plan.role == role] for role in _PHASES}
-        most = {
+        most_per_s = {
             plan: plan.score.tok_s_per_gpu * len(plan.deployment.cluster.gpus) / osl
             for plan in (*phase["decode"], *phase["both"])
         }
-        rate, path, inside = sum(most[plan] for plan in phase["decode"]), None, 0.0
+        rate, path, inside = sum(most_per_s[plan] for plan in phase["decode"]), None, 0.0
         if phase["prefill"]:
             answer_s = osl * _mean([plan.score.tpot_s for plan in phase["decode"]], phase["decode"])
-            most |= _prefilled_per_s(phase["prefill"], answer_s)
-            prefilled = sum(most[plan] for plan in phase["prefill"])
-            inside = _inside(phase["decode"], phase["prefill"], most)
-            path = _path(phase["decode"][0], phase["prefill"][0], alone=inside >= 1 - _CLOSE)
+            most_per_s |= _prefilled_per_s(phase["prefill"], answer_s)
+            prefilled = sum(most_per_s[plan] for plan in phase["prefill"])
+            inside = _inside(phase["decode"], phase["prefill"], most_per_s)
+            path = _path(phase["decode"][0], phase["prefill"][0], alone=inside >= 1 - _EQUAL)
             gpus = min(sum(plan.layout.gpus_used for plan in phase[role]) for role in ("decode", "prefill"))
             rate = min(rate, prefilled, gpus * path.bytes_per_s / _cache_bytes(phase["prefill"][0]))
-        return cls(plans, most, rate, path, inside)
+        return cls(plans, most_per_s, rate, path, inside)
 
     @property
     def per_s(self) -> float:
@@ -152,7 +152,7 @@ class _Model:
         return self.two_pools_per_s + self._of("both")
 
     def _of(self, role: str) -> float:
-        return sum(most for plan, most in self.most_per_s.items() if plan.role == role)
+        return sum(per_s for plan, per_s in self.most_per_s.items() if plan.role == role)
 
     def part(self, plan: Plan) -> float:
         """Return the part of the model's requests that a pool serves, in proportion to what it can."""
@@ -165,8 +165,8 @@ class _Model:
             return plan.score.step_s + plan.score.prefill_s
         if plan.role == "decode" or self.path is None:
             return None
-        layout, decoding = plan.layout, [one for one in self.plans if one.role == "decode"]
-        receivers = min(one.layout.tp * one.layout.stages for one in decoding)
+        layout, decoding = plan.layout, [pool for pool in self.plans if pool.role == "decode"]
+        receivers = min(pool.layout.tp * pool.layout.stages for pool in decoding)
         prompts = float(plan.score.batch) * layout.tp
         moved, senders = _cache_bytes(plan), layout.tp * layout.stages
         transfer_s = max(self.path.seconds(prompts * moved, senders), self.path.seconds(moved, receivers))
@@ -176,27 +176,27 @@ class _Model:
 _PHASES = ("decode", "prefill", "both")
 
 
-def _inside(decoding: Sequence[Plan], prefilling: Sequence[Plan], most: Mapping[Plan, float]) -> float:
+def _inside(decoding: Sequence[Plan], prefilling: Sequence[Plan], most_per_s: Mapping[Plan, float]) -> float:
     """Return the part of the requests that what prefills in a domain can hand to what decodes there."""
     shares = []
     for plans in (decoding, prefilling):
         share: dict[int, float] = defaultdict(float)
-        total = sum(most[plan] for plan in plans)
+        total = sum(most_per_s[plan] for plan in plans)
         for plan in plans:
             gpus = plan.layout.gpus_in_use
             for gpu in gpus:
-                share[plan.deployment.cluster.gpus[gpu].domain] += most[plan] / total / len(gpus)
+                share[plan.deployment.cluster.gpus[gpu].domain] += most_per_s[plan] / total / len(gpus)
         shares.append(share)
     return sum(min(share, shares[1][domain]) for domain, share in shares[0].items())
 
 
 def _path(decode: Plan, prefill: Plan, *, alone: bool) -> CachePath:
     """Return the path of caches: between domains, or inside one where all can stay in theirs."""
-    whole = decode.deployment.cluster.whole
+    cluster = decode.deployment.cluster.whole
     if alone:
         domain = decode.deployment.cluster.gpus[decode.layout.gpus_in_use[0]].domain
-        whole = ClusterView(whole, [gpu.id for gpu in whole.gpus if gpu.domain == domain])
-    return kv_path(*(replace(plan.deployment, cluster=whole) for plan in (decode, prefill)))
+        cluster = ClusterView(cluster, [gpu.id for gpu in cluster.gpus if gpu.domain == domain])
+    return kv_path(*(replace(plan.deployment, cluster=cluster) for plan in (decode, prefill)))
 
 
 def _prefilled_per_s(plans: Sequence[Plan], answer_s: float) -> dict[Plan, float]:
@@ -220,22 +220,22 @@ def _cache_bytes(plan: Plan) -> float:
 
 def _serving(pools: Sequence[Pool]) -> str:
     """Return how most GPUs serve: in one pool, in two, or decoding alone."""
-    both = sum(pool.gpus for pool in pools if pool.role == "both")
-    if 2 * both > sum(pool.gpus for pool in pools):
+    one_pool = sum(pool.gpus for pool in pools if pool.role == "both")
+    if 2 * one_pool > sum(pool.gpus for pool in pools):
         return ONE_POOL
     return TWO_POOLS if any(pool.role == "prefill" for pool in pools) else f"{pools[0].role} alone"
 
 
-def _totals(plans: Sequence[Plan], rate: float, asked: Asked) -> Totals:
+def _totals(plans: Sequence[Plan], rate: float, request: Asked) -> Totals:
     """Return what all pools give and cost, idle GPUs of the cluster too."""
-    first, osl = plans[0].deployment, asked.osl or 1
-    whole = replace(first, cluster=first.cluster.whole)
-    idle = len(whole.cluster.gpus) - sum(plan.layout.gpus_used for plan in plans)
+    deployment, osl = plans[0].deployment, request.osl or 1
+    priced = replace(deployment, cluster=deployment.cluster.whole)
+    idle = len(priced.cluster.gpus) - sum(plan.layout.gpus_used for plan in plans)
     busy = [plan.deployment.cluster.gpus[gpu].id for plan in plans for gpu in plan.layout.gpus_in_use]
-    return whole.bill.totals(
+    return priced.bill.totals(
         rate * osl,
-        requests_per_s=rate if asked.osl else None,
+        requests_per_s=rate if request.osl else None,
         gpus_idle=idle,
-        phase="both" if asked.osl else "decode",
-        used=whole.prices.bill(whole.cluster, busy) if idle else None,
+        phase="both" if request.osl else "decode",
+        used=priced.prices.bill(priced.cluster, busy) if idle else None,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -35,6 +35,31 @@ Unlike = Mapping[int, Sequence[Assignment | None]]
 NONE_UNLIKE: Unlike = MappingProxyType({})
 
 
+@dataclass(frozen=True, eq=False)
+class ExpertPlacement:
+    """Experts under a layout that may be no plan: a baseline's, a trial's, one made by hand.
+
+    Attributes
+    ----------
+    experts:
+        Of each stage, in replicas that are not ``unlike``.
+    unlike:
+        What replicas hold that do not hold ``experts``, by their number.
+    """
+
+    deployment: Deployment
+    layout: Layout
+    experts: Sequence[Assignment | None]
+    loads: ExpertLoads | None
+    split: DispatchPolicy = "even"
+    unlike: Unlike = field(default_factory=dict)
+    objective: Objective = "mean"
+
+    def held_by(self, replica: int) -> Sequence[Assignment | None]:
+        """Return what a replica holds, by stage."""
+        return self.unlike.get(replica, self.experts)
+
+
 def moe_rows(deployment: Deployment, layers: range) -> list[int]:
     """Rows of the loads that belong to ``layers``: positions among the model's MoE layers."""
     return [row for row, layer in enumerate(deployment.model.moe_layers) if layer in layers]
@@ -61,11 +86,11 @@ def stage_use(
     assignment: Assignment,
     loads: ExpertLoads,
     split: DispatchPolicy = "even",
-    whole: Whole | None = None,
+    intact: Whole | None = None,
 ) -> ExpertUse:
     """Return what the experts of one stage ask of its GPUs when the engine splits their tokens in this way.
 
-    Where the loads have routing traces, tokens go between GPUs as those do (:attr:`ExpertUse.hits`). ``whole``: what
+    Where the loads have routing traces, tokens go between GPUs as those do (:attr:`ExpertUse.hits`). ``intact``: what
     the stage is left of, under the same loads.
 
     Raises
@@ -73,26 +98,7 @@ def stage_use(
     InputError
         If the loads do not fit the model.
     """
-    return layers_use(
-        deployment, stage, assignment, stage_loads(deployment, loads, stage.layers), split, whole
-    )
-
-
-def layers_use(
-    deployment: Deployment,
-    stage: StageSpec,
-    assignment: Assignment,
-    loads: ExpertLoads,
-    split: DispatchPolicy,
-    whole: Whole | None = None,
-) -> ExpertUse:
-    """As :func:`stage_use`, of some layers alone, with the loads of those.
-
-    Raises
-    ------
-    InputError
-        As of :func:`stage_use`.
-    """
+    loads = stage_loads(deployment, loads, stage.layers)
     use = split_use(deployment, stage, assignment, loads, split)
     moe = deployment.model.moe
     assert moe is not None  # noqa: S101 - checked there
@@ -109,7 +115,7 @@ def layers_use(
             group_limit(moe),
             nodes=nodes,
             domains=domains,
-            whole=whole if use.filled is None else None,
+            whole=intact if use.filled is None else None,
         )
         return replace(use, hits=limited)
     speed = None if split == "even" else stage_speed(deployment, stage, assignment.slots_per_gpu)
@@ -132,7 +138,7 @@ def split_use(
     loads: ExpertLoads,
     split: DispatchPolicy,
 ) -> ExpertUse:
-    """As :func:`layers_use`, without the ways that tokens take between GPUs: what each GPU and slot receives.
+    """As :func:`stage_use` with the loads of the stage, without the ways that tokens take between GPUs.
 
     Raises
     ------
@@ -190,13 +196,13 @@ def away_share(plan: Plan) -> float | None:
 
     Tokens are equally many on each GPU of a stage. None where no experts are placed.
     """
-    kept: list[Floats] = []
+    inside: list[Floats] = []
     for stage, assignment in zip(plan.layout.replicas[0], plan.experts, strict=True):
         if assignment is not None:
             domain = np.unique(plan.deployment.domains(stage), return_inverse=True)[1]
             load = gpu_load(plan, stage, assignment)
-            kept.append((load * np.bincount(domain)[domain] / len(domain)).sum(axis=1) / load.sum(axis=1))
-    return float(1 - np.concatenate(kept).mean()) if kept else None
+            inside.append((load * np.bincount(domain)[domain] / len(domain)).sum(axis=1) / load.sum(axis=1))
+    return float(1 - np.concatenate(inside).mean()) if inside else None
 
 
 def expert_read_bytes(plan: Plan, batch: float) -> float | None:
@@ -205,7 +211,7 @@ def expert_read_bytes(plan: Plan, batch: float) -> float | None:
     Each of as many micro-batches as stages reads those that its tokens use. None where no experts are placed.
     """
     deployment, stages, moe = plan.deployment, plan.layout.replicas[0], plan.deployment.model.moe
-    uses = placement_uses(deployment, plan.layout, plan.experts, plan.loads, plan.split)[0]
+    uses = placement_uses(replace(plan, unlike={}))[0]
     tokens = batch * sum(len(stage.gpus) for stage in stages) / len(stages)
     tokens *= deployment.workload.tokens_per_pass
     read: list[float] = []
@@ -224,94 +230,74 @@ def step_held(plan: Plan, requests_per_s: float, steps: float) -> float:
     At the batch that they hold (:func:`cost.serving.steady_state.held_batch`), its own at most.
     """
     score = plan.score
-    scorer, _ = placement_scorer(plan.deployment, plan.layout, plan.experts, plan.loads, plan.split)
+    scorer, _ = placement_scorer(replace(plan, unlike={}))
 
     def stay_s(batch: Floats) -> Floats:
         step_s = scorer.step_s(batch.item())
         return np.array([steps * step_s * scorer.stays(step_s, batch.item())[0]])
 
-    per_s, most = requests_per_s / plan.layout.gpus_used, np.array([float(score.batch)])
-    if per_s * stay_s(most).item() >= most.item() * (1 - ROUNDING):
+    per_s, largest = requests_per_s / plan.layout.gpus_used, np.array([float(score.batch)])
+    if per_s * stay_s(largest).item() >= largest.item() * (1 - ROUNDING):
         return score.step_s
-    return scorer.step_s(held_batch(per_s, stay_s, most).item())
+    return scorer.step_s(held_batch(per_s, stay_s, largest).item())
 
 
 def placement_scorer(
-    deployment: Deployment,
-    layout: Layout,
-    experts: Sequence[Assignment | None],
-    loads: ExpertLoads | None,
-    split: DispatchPolicy = "even",
-    *,
-    unlike: Unlike = NONE_UNLIKE,
-    fair: bool = True,
+    placed: ExpertPlacement | Plan, *, fair: bool = True
 ) -> tuple[LayoutScorer, dict[int, float]]:
     """Return what scores a placement at any batch (ours, a baseline's, one made by hand), and its balancedness.
 
     ``fair``: with max-min fair sharing of links between domains (:mod:`cost.step.fair_sharing`), which
-    layouts that are only compared go without. ``unlike``: what replicas hold that do not hold ``experts``,
-    by their number. Balancedness is mean over max GPU load by absolute layer id, the mean over scenarios
-    and replicas; empty without experts.
+    layouts that are only compared go without. Balancedness is mean over max GPU load by absolute layer id, the mean
+    over scenarios and replicas; empty without experts.
 
     Raises
     ------
     InputError
         If the loads do not fit the model.
     """
-    uses = placement_uses(deployment, layout, experts, loads, split, unlike)
-    synthetic = loads is not None and loads.synthetic
-    scorer = LayoutScorer(deployment, layout, uses, synthetic=synthetic, fair=fair)
-    balance = _balancedness(deployment, layout.replicas[0], experts, uses[0])
-    if unlike:
-        rest = len(layout.replicas) - len(unlike)
-        other = [
-            _balancedness(deployment, layout.replicas[replica], own, uses[replica])
-            for replica, own in unlike.items()
-        ]
+    uses, replicas = placement_uses(placed), len(placed.layout.replicas)
+    synthetic = placed.loads is not None and placed.loads.synthetic
+    scorer = LayoutScorer(placed.deployment, placed.layout, uses, synthetic=synthetic, fair=fair)
+    balance = _balancedness(placed, uses[0])
+    if placed.unlike:
+        apart = [_balancedness(placed, uses[replica], replica) for replica in placed.unlike]
         balance = {
-            layer: (rest * value + sum(each[layer] for each in other)) / len(layout.replicas)
+            layer: ((replicas - len(apart)) * value + sum(layers[layer] for layers in apart)) / replicas
             for layer, value in balance.items()
         }
     return scorer, balance
 
 
-def placement_uses(
-    deployment: Deployment,
-    layout: Layout,
-    experts: Sequence[Assignment | None],
-    loads: ExpertLoads | None,
-    split: DispatchPolicy = "even",
-    unlike: Unlike = NONE_UNLIKE,
-) -> list[list[ExpertUse | None]]:
+def placement_uses(placed: ExpertPlacement | Plan) -> list[list[ExpertUse | None]]:
     """Return how busy the GPUs of each stage of each replica are, ``[replica][stage]``; None without experts.
 
-    Replicas that are not ``unlike`` hold ``experts``. Where tokens are traced, those that lie otherwise over nodes
-    and domains differ. Tokens that are held out say it, where there are some (:attr:`ExpertLoads.judged`).
+    Where tokens are traced, replicas that lie otherwise over nodes and domains differ. Tokens that are held out say
+    it, where there are some (:attr:`ExpertLoads.judged`).
 
     Raises
     ------
     InputError
         If the loads do not fit the model.
     """
-    first = layout.replicas[0]
-    loads = loads and loads.judged
+    deployment, layout = placed.deployment, placed.layout
+    loads = placed.loads and placed.loads.judged
     if loads is None or not (loads.routing or _limited(deployment, layout)):
-        rows = [_uses(deployment, first, experts, loads, split)] * len(layout.replicas)
-        for replica, own in unlike.items():
-            rows[replica] = _uses(deployment, layout.replicas[replica], own, loads, split)
+        rows = [_uses(placed, loads)] * len(layout.replicas)
+        for replica in placed.unlike:
+            rows[replica] = _uses(placed, loads, replica)
         return rows
     known: dict[object, list[ExpertUse | None]] = {}
     node = deployment.numbered("node")
     rows = []
     for replica, stages in enumerate(layout.replicas):
-        own = unlike.get(replica, experts)
         where = [(node[list(stage.gpus)], deployment.domains(stage)) for stage in stages]
         key = (
-            replica if replica in unlike else None,
+            replica if replica in placed.unlike else None,
             *(np.unique(place, return_inverse=True)[1].tobytes() for pair in where for place in pair),
         )
         if key not in known:
-            known[key] = _uses(deployment, stages, own, loads, split)
+            known[key] = _uses(placed, loads, replica)
         rows.append(known[key])
     return rows
 
@@ -319,52 +305,39 @@ def placement_uses(
 def _limited(deployment: Deployment, layout: Layout) -> bool:
     """Whether what tokens reach is known without traces: a limit on groups of experts, over several domains."""
     moe = deployment.model.moe
-    stages = (stage for stages in layout.replicas for stage in stages)
-    return bool(moe and group_limit(moe)[0]) and any(len(deployment.domain_set(one)) > 1 for one in stages)
+    several = (len(deployment.domain_set(stage)) > 1 for stages in layout.replicas for stage in stages)
+    return bool(moe and group_limit(moe)[0]) and any(several)
 
 
 def _uses(
-    deployment: Deployment,
-    stages: Sequence[StageSpec],
-    experts: Sequence[Assignment | None],
-    loads: ExpertLoads | None,
-    split: DispatchPolicy,
+    placed: ExpertPlacement | Plan, loads: ExpertLoads | None, replica: int = 0
 ) -> list[ExpertUse | None]:
-    """Return how busy the GPUs of each stage are; None of a stage without experts."""
+    """Return how busy the GPUs of each stage of a replica are; None of a stage without experts."""
     return [
         None
         if assignment is None or loads is None
-        else stage_use(deployment, stage, assignment, loads, split)
-        for stage, assignment in zip(stages, experts, strict=True)
+        else stage_use(placed.deployment, stage, assignment, loads, placed.split)
+        for stage, assignment in zip(placed.layout.replicas[replica], placed.held_by(replica), strict=True)
     ]
 
 
 def _balancedness(
-    deployment: Deployment,
-    stages: Sequence[StageSpec],
-    experts: Sequence[Assignment | None],
-    uses: Sequence[ExpertUse | None],
+    placed: ExpertPlacement | Plan, uses: Sequence[ExpertUse | None], replica: int = 0
 ) -> dict[int, float]:
-    found: dict[int, float] = {}
-    for stage, assignment, use in zip(stages, experts, uses, strict=True):
+    deployment, balance = placed.deployment, dict[int, float]()
+    stages = placed.layout.replicas[replica]
+    for stage, assignment, use in zip(stages, placed.held_by(replica), uses, strict=True):
         if assignment is not None and use is not None:
             speed = stage_speed(deployment, stage, assignment.slots_per_gpu)
             ids = [layer for layer in deployment.model.moe_layers if layer in stage.layers]
-            found.update(zip(ids, use_balancedness(use, speed).mean(axis=0).tolist(), strict=True))
-    return found
+            balance.update(zip(ids, use_balancedness(use, speed).mean(axis=0).tolist(), strict=True))
+    return balance
 
 
-def placement_balancedness(
-    deployment: Deployment,
-    layout: Layout,
-    experts: Sequence[Assignment | None],
-    loads: ExpertLoads | None,
-    split: DispatchPolicy = "even",
-) -> dict[int, float]:
+def placement_balancedness(placed: ExpertPlacement | Plan) -> dict[int, float]:
     """Return the balancedness of a placement alone, as :func:`placement_scorer` does."""
-    counts = None if loads is None else loads.untraced  # of which balance is
-    uses = _uses(deployment, layout.replicas[0], experts, counts, split)
-    return _balancedness(deployment, layout.replicas[0], experts, uses)
+    counts = None if placed.loads is None else placed.loads.untraced  # of which balance is
+    return _balancedness(placed, _uses(placed, counts))
 
 
 def score_placement(
@@ -384,14 +357,15 @@ def score_placement(
     InfeasibleError
         If the batch does not fit in HBM.
     """
-    wanted = [len(stage.gpus) for stage in layout.replicas[0]]
-    given = [one.gpus if one is not None else count for one, count in zip(experts, wanted, strict=False)]
-    if len(experts) != len(wanted) or given != wanted:
+    expected = [len(stage.gpus) for stage in layout.replicas[0]]
+    sizes = [part.gpus if part is not None else count for part, count in zip(experts, expected, strict=False)]
+    if len(experts) != len(expected) or sizes != expected:
         raise InputError(
-            f"{plural(len(experts), 'placement')} for {' + '.join(map(str, given)) or 0} GPUs; the layout needs one "
-            f"for each stage, of {' + '.join(map(str, wanted))} GPUs."
+            f"{plural(len(experts), 'placement')} for {' + '.join(map(str, sizes)) or 0} GPUs; the layout needs one "
+            f"for each stage, of {' + '.join(map(str, expected))} GPUs."
         )
-    scorer, balancedness = placement_scorer(deployment, layout, experts, loads, split, unlike=unlike)
+    placed = ExpertPlacement(deployment, layout, experts, loads, split, unlike)
+    scorer, balancedness = placement_scorer(placed)
     return scorer.at(deployment.workload.batch), balancedness
 
 
@@ -407,32 +381,20 @@ def with_loads(plan: Plan, loads: ExpertLoads | None) -> Plan:
     """
     if loads is not plan.loads:
         plan.require_experts()
-    scorer, balancedness = placement_scorer(
-        plan.deployment, plan.layout, plan.experts, loads, plan.split, unlike=plan.unlike
-    )
+    changed = replace(plan, loads=loads)
+    scorer, balancedness = placement_scorer(changed)
     batch, proof = plan.deployment.workload.batch, plan.proof
     if loads is not None and loads is not plan.loads:
-        proof = placement_proof(
-            plan.deployment,
-            plan.layout,
-            plan.experts,
-            loads,
-            plan.objective,
-            plan.split,
-            unlike=plan.unlike,
-        )
+        proof = placement_proof(changed)
     return replace(
-        plan,
-        loads=loads,
+        changed,
         score=scorer.at(batch),
         balancedness=balancedness,
         proof=proof,
         traffic=routed_traffic(plan.deployment, plan.layout, scorer, loads, batch),
         scenarios=None,
         failures=None,
-        baselines={}
-        if loads is None
-        else other_splits(plan.deployment, plan.layout, plan.experts, loads, plan.split, plan.unlike),
+        baselines={} if loads is None else other_splits(changed),
         service_level="",
         requests=None,
         beside=(),
@@ -475,13 +437,11 @@ def on_cluster(plan: Plan, cluster: Cluster) -> Plan:
 
 def _rescored(plan: Plan, deployment: Deployment) -> Plan:
     """Return ``plan`` scored as ``deployment``, without rivals, failures and order of stages: those of before."""
-    score, balancedness = score_placement(
-        deployment, plan.layout, plan.experts, plan.loads, plan.split, plan.unlike
-    )
+    changed = replace(plan, deployment=deployment)
+    scorer, balancedness = placement_scorer(changed)
     return replace(
-        plan,
-        deployment=deployment,
-        score=score,
+        changed,
+        score=scorer.at(deployment.workload.batch),
         balancedness=balancedness,
         baselines={},
         failures=None,
@@ -501,78 +461,64 @@ def of_first_kind(plan: Plan) -> Plan:
     return _rescored(alone, plan.deployment)
 
 
-def score_rivals(
-    deployment: Deployment,
-    layout: Layout,
-    experts: Sequence[Assignment | None],
-    loads: ExpertLoads,
-    split: DispatchPolicy,
-    unlike: Unlike = NONE_UNLIKE,
-) -> dict[str, BaselineScore]:
-    """Return each baseline's score by name, on the slots per GPU of ``experts`` and planned on the mean of ``loads``.
+def score_rivals(placed: ExpertPlacement | Plan) -> dict[str, BaselineScore]:
+    """Return each baseline's score by name, on the slots per GPU of a placement and planned on the mean of its loads.
 
     Where a policy does not apply in some stage, its entry holds the reason.
     """
-    found = _rivals(deployment, layout.replicas[0], experts, loads)
-    others = {
-        replica: _rivals(deployment, layout.replicas[replica], own, loads) for replica, own in unlike.items()
-    }
+    baselines = {replica: _rivals(placed, replica) for replica in (0, *placed.unlike)}
     scored = {}
-    for name in next((entry for entry in found if entry is not None), {}):
-        every = [found, *others.values()]
-        rivals = [[None if entry is None else entry[name] for entry in row] for row in every]
-        there = [rival for row in rivals for rival in row if rival is not None]
-        reason = next((rival.reason for rival in there if rival.assignment is None), "")
+    for name in next((stage for stage in baselines[0] if stage is not None), {}):
+        rivals = {
+            replica: [None if stage is None else stage[name] for stage in stages]
+            for replica, stages in baselines.items()
+        }
+        applied = [rival for row in rivals.values() for rival in row if rival is not None]
+        reason = next((rival.reason for rival in applied if rival.assignment is None), "")
         if reason:
             scored[name] = BaselineScore(reason)
             continue
-        parts, *rest = ([None if rival is None else rival.assignment for rival in row] for row in rivals)
+        parts = {
+            replica: [None if rival is None else rival.assignment for rival in row]
+            for replica, row in rivals.items()
+        }
         score, balancedness = score_placement(
-            deployment, layout, parts, loads, split, dict(zip(others, rest, strict=True))
+            placed.deployment, placed.layout, parts.pop(0), placed.loads, placed.split, parts
         )
         scored[name] = BaselineScore("", balancedness, score)
-    return scored | other_splits(deployment, layout, experts, loads, split, unlike)
+    return scored | other_splits(placed)
 
 
-def other_splits(
-    deployment: Deployment,
-    layout: Layout,
-    experts: Sequence[Assignment | None],
-    loads: ExpertLoads,
-    split: DispatchPolicy,
-    unlike: Unlike = NONE_UNLIKE,
-) -> dict[str, BaselineScore]:
+def other_splits(placed: ExpertPlacement | Plan) -> dict[str, BaselineScore]:
     """Return the scores of a placement's fixed copies alone, split evenly and by an LP; empty without quota slots."""
-    if split != "quota":
+    if placed.split != "quota":
         return {}
+    deployment = placed.deployment
     alone = replace(deployment, workload=replace(deployment.workload, quota_slots=0))
     policies: tuple[DispatchPolicy, ...] = ("even", "lp")
     return {
         f"{policy}_split": BaselineScore("", balancedness, score)
         for policy in policies
-        for score, balancedness in [score_placement(alone, layout, experts, loads, policy, unlike)]
+        for score, balancedness in [
+            score_placement(alone, placed.layout, placed.experts, placed.loads, policy, placed.unlike)
+        ]
     }
 
 
-def _rivals(
-    deployment: Deployment,
-    stages: Sequence[StageSpec],
-    experts: Sequence[Assignment | None],
-    loads: ExpertLoads,
-) -> list[Baselines | None]:
-    """Return the rivals of each stage; None of a stage without experts."""
-    moe = deployment.model.moe
-    found: list[Baselines | None] = []
-    for stage, assignment in zip(stages, experts, strict=True):
-        if assignment is None or moe is None:
-            found.append(None)
+def _rivals(placed: ExpertPlacement | Plan, replica: int) -> list[Baselines | None]:
+    """Return the rivals of each stage of a replica; None of a stage without experts."""
+    deployment, loads, moe = placed.deployment, placed.loads, placed.deployment.model.moe
+    rivals: list[Baselines | None] = []
+    for stage, assignment in zip(placed.layout.replicas[replica], placed.held_by(replica), strict=True):
+        if assignment is None or moe is None or loads is None:
+            rivals.append(None)
             continue
         slots = assignment.slots_per_gpu
         problem = make_problem(
             loads.mean[moe_rows(deployment, stage.layers)], slots, stage_speed(deployment, stage, slots)
         )
-        found.append(Baselines(problem, eplb_groups=moe.groups, nodes=len(deployment.domain_set(stage))))
-    return found
+        rivals.append(Baselines(problem, eplb_groups=moe.groups, nodes=len(deployment.domain_set(stage))))
+    return rivals
 
 
 def stage_problem(
@@ -597,17 +543,7 @@ def stage_problem(
     )
 
 
-def placement_proof(
-    deployment: Deployment,
-    layout: Layout,
-    experts: Sequence[Assignment | None],
-    loads: ExpertLoads,
-    objective: Objective,
-    split: DispatchPolicy,
-    *,
-    unlike: Unlike = NONE_UNLIKE,
-    priced: bool = False,
-) -> Proof:
+def placement_proof(placed: ExpertPlacement | Plan, *, priced: bool = False) -> Proof:
     """Return objective and bound of any placement, means over all layers and replicas.
 
     It is OPTIMAL where each layer is at its bound. Failure domains are left out: with copies spread evenly, counts
@@ -615,14 +551,17 @@ def placement_proof(
     other planners may leave it, only the mean load binds. ``priced``: with the highest bound that any search may
     have proven, of layers small enough for CP-SAT the objective itself.
     """
+    deployment, layout, loads = placed.deployment, placed.layout, placed.loads
     value: list[Floats] = []
     bound: list[Floats] = []
-    alike = len(layout.replicas) - len(unlike) if unlike else 1
-    for replica, own, times in ((0, experts, alike), *((each, part, 1) for each, part in unlike.items())):
-        for stage, part in zip(layout.replicas[replica], own, strict=True):
-            if part is None:
+    alike = len(layout.replicas) - len(placed.unlike) if placed.unlike else 1
+    for replica, times in ((0, alike), *((index, 1) for index in placed.unlike)):
+        for stage, part in zip(layout.replicas[replica], placed.held_by(replica), strict=True):
+            if part is None or loads is None:
                 continue
-            problem = stage_problem(deployment, stage, part.slots_per_gpu, loads, objective, split)
+            problem = stage_problem(
+                deployment, stage, part.slots_per_gpu, loads, placed.objective, placed.split
+            )
             reached = problem.evaluate(part)
             exact = priced and can_finish(problem)
             least = reached if exact else lower_bound(problem, reached if priced else None)

@@ -47,10 +47,8 @@ def first_token_s(plan: Plan) -> float:
     As a simulation of one pool has it: the step of a single prompt in one attention group, and what a request spends
     outside of steps (:mod:`cost.calibration.first_token`).
     """
-    deployment, layout, known = plan.deployment, plan.layout, first_token_calibration()
-    scorer, _ = placement_scorer(deployment, layout, plan.experts, plan.loads, plan.split, unlike=plan.unlike)
-    alone_s = scorer.step_s(batch_of(1, layout.tp))
-    return alone_s + known.seconds(require_engine(deployment.engine), "aggregated")
+    alone_s = placement_scorer(plan)[0].step_s(batch_of(1, plan.layout.tp))
+    return alone_s + first_token_calibration().seconds(require_engine(plan.deployment.engine), "aggregated")
 
 
 def pools_of_plan(plan: Plan, lengths: Lengths) -> EnginePools:
@@ -68,31 +66,31 @@ def pools_of_plan(plan: Plan, lengths: Lengths) -> EnginePools:
     models = dict.fromkeys(pool.deployment.model.name for pool in plan.pools)
     if len(models) > 1:
         raise InputError(f"the plan serves {' and '.join(models)}; a simulation is of one model.")
-    found, apart = plan.requests, any(pool.role == "prefill" for pool in plan.pools)
+    requests, apart = plan.requests, any(pool.role == "prefill" for pool in plan.pools)
     sides = [(pool, pool.role if apart else "both", 1.0, 1.0) for pool in plan.pools]
-    if found is not None:
+    if requests is not None:
         sides = [
             # what prefills holds its part of a step's prompts, the rest what Little's law says
             (pool, role, part, part * served.step_s if role == "prefill" else served.batch * served.gpus)
-            for (pool, role, *_), part, served in zip(sides, found.parts, found.pools, strict=True)
+            for (pool, role, *_), part, served in zip(sides, requests.parts, requests.pools, strict=True)
         ]
     sides.sort(key=lambda side: ("prefill", "both", "decode").index(side[1]))
-    whole = plan.deployment.cluster.whole if plan.beside else plan.deployment.cluster
-    first, last = (replace(sides[at][0].deployment, cluster=whole) for at in (0, -1))
+    cluster = plan.deployment.cluster.whole if plan.beside else plan.deployment.cluster
+    prefilling, decoding = (replace(sides[at][0].deployment, cluster=cluster) for at in (0, -1))
     return joined(
         [replace(_pool(pool, role, lengths), share=part, held=held) for pool, role, part, held in sides],
-        last,
-        first,
+        decoding,
+        prefilling,
     )
 
 
 def _pool(plan: Plan, role: str, lengths: Lengths) -> EnginePool:
     deployment, layout = plan.deployment, plan.layout
-    scorer, _ = placement_scorer(deployment, layout, plan.experts, plan.loads, plan.split, unlike=plan.unlike)
+    scorer, _ = placement_scorer(plan)
 
     def price(work: Workload, batch: Array) -> Array:
-        terms = [scorer.terms_s(work, each) for each in batch.tolist()]
-        return np.array([[sum(one.values()) for one in terms], [one.get(EXPERTS.name, 0.0) for one in terms]])
+        terms = [scorer.terms_s(work, size) for size in batch.tolist()]
+        return np.array([[sum(row.values()) for row in terms], [row.get(EXPERTS.name, 0.0) for row in terms]])
 
     workers = len(layout.replicas)
     gpus = layout.gpus_used // workers

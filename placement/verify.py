@@ -31,86 +31,86 @@ def verify_experts(
     failure domain more than :func:`most_in_domain`. Layers are named by their row. ``together``: a GPU may hold two
     copies of one. ``domains``: failure domains that copies are to be spread over; None: those with slots.
     """
-    wrong = _shape_violations(assignment, problem)
-    if wrong:
-        return wrong
-    wrong = _slot_violations(assignment, problem)
+    errors = _shape_violations(assignment, problem)
+    if errors:
+        return errors
+    errors = _slot_violations(assignment, problem)
     for layer in range(problem.layers):
-        wrong += _layer_violations(assignment, layer, together=together)
+        errors += _layer_violations(assignment, layer, together=together)
     if problem.spread is not None:
-        wrong += _spread_violations(assignment, problem, domains)
-    return wrong
+        errors += _spread_violations(assignment, problem, domains)
+    return errors
 
 
 def _spread_violations(assignment: Assignment, problem: Problem, domains: int | None) -> list[str]:
     """Experts with copies on more GPUs of one failure domain than may be."""
-    wrong = []
+    errors = []
     domain = problem.failure_domain.tolist()
     used = len(set(problem.failure_domain[problem.slots_per_gpu > 0].tolist()))
     for layer, row in enumerate(assignment.slot_expert.tolist()):
         copies = Counter(row)
-        seen: dict[tuple[int, int], list[int]] = {}
+        gpus_of: dict[tuple[int, int], list[int]] = {}
         for expert, gpu in zip(row, assignment.slot_gpu.tolist(), strict=True):
-            holders = seen.setdefault((expert, domain[gpu]), [])
+            holders = gpus_of.setdefault((expert, domain[gpu]), [])
             if gpu in holders:
                 continue
             holders.append(gpu)
-            most = most_in_domain(copies[expert], used if domains is None else domains)
-            if len(holders) <= most:
+            allowed = most_in_domain(copies[expert], used if domains is None else domains)
+            if len(holders) <= allowed:
                 continue
-            if most == 1:
-                wrong.append(
+            if allowed == 1:
+                errors.append(
                     f"row {layer}: GPUs {holders[0]} and {gpu}, of one failure domain, both hold expert {expert}"
                 )
-            elif len(holders) == most + 1:
-                wrong.append(
+            elif len(holders) == allowed + 1:
+                errors.append(
                     f"row {layer}: GPUs {', '.join(map(str, holders))}, of one failure domain, hold expert {expert}: "
-                    f"{most} of its {copies[expert]} copies at most are allowed there"
+                    f"{allowed} of its {copies[expert]} copies at most are allowed there"
                 )
-    return wrong
+    return errors
 
 
 def _shape_violations(assignment: Assignment, problem: Problem) -> list[str]:
-    wrong = []
-    for word, got, wanted in (
+    errors = []
+    for word, actual, expected in (
         ("experts", assignment.experts, problem.experts),
         ("GPUs", assignment.gpus, problem.gpus),
         ("shape of slot_expert", assignment.slot_expert.shape, (problem.layers, problem.slots)),
         ("shape of slot_gpu", assignment.slot_gpu.shape, (problem.slots,)),
     ):
-        if got != wanted:
-            wrong.append(f"{word}: {got}, but the problem has {wanted}")
+        if actual != expected:
+            errors.append(f"{word}: {actual}, but the problem has {expected}")
     for word, array in (("slot_expert", assignment.slot_expert), ("slot_gpu", assignment.slot_gpu)):
         if not np.issubdtype(array.dtype, np.integer):
-            wrong.append(f"{word} holds {array.dtype}, not integers")
-    return wrong
+            errors.append(f"{word} holds {array.dtype}, not integers")
+    return errors
 
 
 def _slot_violations(assignment: Assignment, problem: Problem) -> list[str]:
-    wrong = []
+    errors = []
     slot_gpu = [int(gpu) for gpu in assignment.slot_gpu]
     if slot_gpu != sorted(slot_gpu):
-        wrong.append("slots are not in the order of their GPUs")
+        errors.append("slots are not in the order of their GPUs")
     for gpu in range(problem.gpus):
-        got, wanted = slot_gpu.count(gpu), int(problem.slots_per_gpu[gpu])
-        if got != wanted:
-            wrong.append(f"GPU {gpu} has {got} slots, but the problem gives it {wanted}")
-    return wrong
+        actual, expected = slot_gpu.count(gpu), int(problem.slots_per_gpu[gpu])
+        if actual != expected:
+            errors.append(f"GPU {gpu} has {actual} slots, but the problem gives it {expected}")
+    return errors
 
 
 def _layer_violations(assignment: Assignment, layer: int, *, together: bool) -> list[str]:
-    wrong = []
+    errors = []
     row = assignment.slot_expert[layer]
     absent = set(range(assignment.experts)) - {int(expert) for expert in row}
-    wrong += [f"row {layer}: expert {expert} has no copy" for expert in sorted(absent)]
-    seen: set[tuple[int, int]] = set()
+    errors += [f"row {layer}: expert {expert} has no copy" for expert in sorted(absent)]
+    held: set[tuple[int, int]] = set()
     for slot, (expert, gpu) in enumerate(zip(row.tolist(), assignment.slot_gpu.tolist(), strict=True)):
         if not 0 <= expert < assignment.experts:
-            wrong.append(f"row {layer}, slot {slot}: expert {expert} is not in 0..{assignment.experts - 1}")
-        elif (expert, gpu) in seen and not together:
-            wrong.append(f"row {layer}: GPU {gpu} holds expert {expert} more than once")
-        seen.add((expert, gpu))
-    return wrong
+            errors.append(f"row {layer}, slot {slot}: expert {expert} is not in 0..{assignment.experts - 1}")
+        elif (expert, gpu) in held and not together:
+            errors.append(f"row {layer}: GPU {gpu} holds expert {expert} more than once")
+        held.add((expert, gpu))
+    return errors
 
 
 def verify_plan(plan: Plan) -> list[str]:
@@ -122,44 +122,36 @@ def verify_plan(plan: Plan) -> list[str]:
     (:func:`placement.verify.verify_experts`), or each is cut into as many parts as the stage has GPUs; every GPU's
     weights, KV cache and workspace fit in usable HBM.
     """
-    unknown = _unknown_gpus(plan)
-    if unknown:
-        return unknown  # nothing else can be looked up
+    total = len(plan.deployment.cluster.gpus)
+    unknown = [gpu for gpu in plan.layout.gpus_in_use if not 0 <= gpu < total]
+    if unknown:  # nothing else can be looked up
+        return [f"GPU number {gpu} of {total}" for gpu in unknown]
     return [*_layers(plan), *_gpus(plan), *_experts(plan), *_memory(plan)]
 
 
 def _layers(plan: Plan) -> list[str]:
     count = len(plan.deployment.model.layers)
-    wrong = []
+    errors = []
     for index, stages in enumerate(plan.layout.replicas):
         held = [layer for stage in stages for layer in stage.layers]
         if held != list(range(count)):
-            wrong.append(f"replica {index}: its stages hold layers {held}, not 0 to {count - 1} in order")
-    return wrong
+            errors.append(f"replica {index}: its stages hold layers {held}, not 0 to {count - 1} in order")
+    return errors
 
 
 def _run(layers: range) -> str:
     return f"layers {layers.start} to {layers.stop - 1}"
 
 
-def _used(plan: Plan) -> list[int]:
-    return [gpu for stages in plan.layout.replicas for stage in stages for gpu in stage.gpus]
-
-
-def _unknown_gpus(plan: Plan) -> list[str]:
-    total = len(plan.deployment.cluster.gpus)
-    return [f"GPU number {gpu} of {total}" for gpu in _used(plan) if not 0 <= gpu < total]
-
-
 def _gpus(plan: Plan) -> list[str]:
-    used = _used(plan)
-    wrong = []
+    used = plan.layout.gpus_in_use
+    errors = []
     if len(set(used)) != len(used):
         twice = next(gpu for gpu in used if used.count(gpu) > 1)
-        wrong.append(f"GPU {plan.deployment.cluster.gpus[twice].id} is in two stages")
+        errors.append(f"GPU {plan.deployment.cluster.gpus[twice].id} is in two stages")
     tp = plan.layout.tp
     heads = {layer.attention.heads for layer in plan.deployment.model.kinds}
-    wrong += [f"TP {tp} does not divide {count} query heads" for count in sorted(heads) if count % tp]
+    errors += [f"TP {tp} does not divide {count} query heads" for count in sorted(heads) if count % tp]
     for stages in plan.layout.replicas:
         for stage in stages:
             domains = plan.deployment.domains(stage)
@@ -167,40 +159,40 @@ def _gpus(plan: Plan) -> list[str]:
             if tp == len(domains) and even:
                 continue
             if len(domains) % tp or (np.ptp(domains.reshape(-1, tp), axis=1) != 0).any():
-                wrong.append(f"TP {tp} does not divide {_run(stage.layers)} into groups within a domain")
+                errors.append(f"TP {tp} does not divide {_run(stage.layers)} into groups within a domain")
     batch = plan.deployment.workload.batch
     if not sequences_of(batch, tp):
-        wrong.append(f"batch {batch} per GPU is not a whole number of sequences of a group of {tp} GPUs")
-    return wrong
+        errors.append(f"batch {batch} per GPU is not a whole number of sequences of a group of {tp} GPUs")
+    return errors
 
 
 def _experts(plan: Plan) -> list[str]:
-    wrong: list[str] = []
+    errors: list[str] = []
     cut = plan.layout.moe_tp
     if cut > 1:
         placed = any(assignment is not None for assignment in plan.experts)
         sizes = {len(stage.gpus) for stages in plan.layout.replicas for stage in stages}
-        wrong += [f"experts cut into {cut} parts are placed too"] * placed
-        return wrong + [f"experts cut into {cut} parts on stages of {size} GPUs" for size in sizes - {cut}]
-    for replica, own in ((0, plan.experts), *plan.unlike.items()):
-        wrong += _replica_experts(plan, replica, own)
-    return wrong
+        errors += [f"experts cut into {cut} parts are placed too"] * placed
+        return errors + [f"experts cut into {cut} parts on stages of {size} GPUs" for size in sizes - {cut}]
+    for replica, held in ((0, plan.experts), *plan.unlike.items()):
+        errors += _replica_experts(plan, replica, held)
+    return errors
 
 
 def _replica_experts(plan: Plan, replica: int, experts: Sequence[Assignment | None]) -> list[str]:
     """What is wrong with the experts of a replica, and of those that hold the same."""
     moe = plan.deployment.model.moe
     alike = [replica] if replica else [r for r in range(len(plan.layout.replicas)) if r not in plan.unlike]
-    wrong = []
+    errors = []
     for index, (stage, assignment) in enumerate(zip(plan.layout.replicas[replica], experts, strict=True)):
         rows = moe_rows(plan.deployment, stage.layers)
         if not rows:
             continue
         if moe is None or assignment is None:
-            wrong.append(f"{_run(stage.layers)}: no experts are placed")
+            errors.append(f"{_run(stage.layers)}: no experts are placed")
             continue
         if assignment.gpus != len(stage.gpus):
-            wrong.append(
+            errors.append(
                 f"{_run(stage.layers)}: experts on {assignment.gpus} GPUs, the stage has {len(stage.gpus)}"
             )
             continue
@@ -211,12 +203,12 @@ def _replica_experts(plan: Plan, replica: int, experts: Sequence[Assignment | No
             try:
                 problem = Problem(np.ones((len(rows), moe.experts)), assignment.slots_per_gpu, spread=domains)
             except InputError as error:
-                wrong.append(f"{_run(stage.layers)}: {error}")
+                errors.append(f"{_run(stage.layers)}: {error}")
                 break
             together = plan.origin == "imported"  # other planners may put two copies on a GPU
             lines = verify_experts(assignment, problem, together=together, domains=used)
-            wrong += [f"{_run(stage.layers)}: {line}" for line in lines]
-    return wrong
+            errors += [f"{_run(stage.layers)}: {line}" for line in lines]
+    return errors
 
 
 def _failure_domains(plan: Plan, members: Sequence[Sequence[int]]) -> list[Ints | None]:
@@ -224,31 +216,31 @@ def _failure_domains(plan: Plan, members: Sequence[Sequence[int]]) -> list[Ints 
     if plan.spread == "gpu":
         return [None]
     number = plan.deployment.numbered(plan.spread)
-    found: dict[bytes, Ints | None] = {}
+    ways: dict[bytes, Ints | None] = {}
     for gpus in members:
         domains = np.unique(number[list(gpus)], return_inverse=True)[1].reshape(-1)
-        found.setdefault(domains.tobytes(), domains.astype(np.int64))
-    return list(found.values())
+        ways.setdefault(domains.tobytes(), domains.astype(np.int64))
+    return list(ways.values())
 
 
 def _memory(plan: Plan) -> list[str]:
     batch = plan.deployment.workload.batch
-    wrong = []
+    errors = []
     for index, stages in enumerate(plan.layout.replicas):
-        each = [
+        slots = [
             np.zeros(len(stage.gpus), dtype=np.int64) if assignment is None else assignment.slots_per_gpu
             for stage, assignment in zip(stages, plan.held_by(index), strict=True)
         ]
         memories = replica_memory(
-            plan.deployment, stages, tp=plan.layout.tp, slots=each, moe_tp=plan.layout.moe_tp
+            plan.deployment, stages, tp=plan.layout.tp, slots=slots, moe_tp=plan.layout.moe_tp
         )
         if batch > memories[0].most * (1 + 1e-9):
-            most = f"{memories[0].most:,.9g} at a time"
-            wrong.append(f"replica {index}: {batch:,.9g} sequences per GPU, and engines run {most}")
+            limit = f"{memories[0].most:,.9g} at a time"
+            errors.append(f"replica {index}: {batch:,.9g} sequences per GPU, and engines run {limit}")
         for stage, memory in zip(stages, memories, strict=True):
             if memory.used(batch) > memory.usable:
-                wrong.append(
+                errors.append(
                     f"replica {index}, {_run(stage.layers)}: {memory.used(batch) / 1e9:.2f} GB per GPU, "
                     f"{memory.usable / 1e9:.2f} GB usable"
                 )
-    return wrong
+    return errors

@@ -101,52 +101,46 @@ def plan_requests(  # noqa: PLR0913 - what is planned, and who hears of it
     nearest: list[float] = []
     while True:
         try:
-            (serving, best, kept), left_out = relax_default_limits(best_within, limits, limits.usual)
+            (serving, best, level), left_out = relax_default_limits(best_within, limits, limits.usual)
         except LimitError:
             if not nearest:
                 raise
-            what = f"with experts placed under these loads the first token takes {rounded_up(min(nearest) * 1e3)} ms"
-            where = deployment.cluster.name
-            raise out_of_reach("ttft_s", "ttft_ms", limits.ttft_s or 0.0, where, what) from None
-        few = loads and loads.divided().sampled(FEW_TOKENS)
+            near = f"with experts placed under these loads the first token takes {rounded_up(min(nearest) * 1e3)} ms"
+            where, limit_s = deployment.cluster.name, limits.ttft_s or 0.0
+            raise out_of_reach("ttft_s", "ttft_ms", limit_s, where, near) from None
+        sampled = loads and loads.divided().sampled(FEW_TOKENS)
         pools = [
-            (pool, asked, choose_layout(pool, few, asked, fits))
-            for pool, fits, asked in pools_of(serving, best, options, kept)
+            (pool, opts, choose_layout(pool, sampled, opts, fits))
+            for pool, fits, opts in pools_of(serving, best, options, level)
         ]
         notes = left_out_words(left_out)
-        if limits.ttft_s is not None and kept.ttft_s not in (None, limits.ttft_s):
-            later = f"{(kept.ttft_s or 0.0) * 1e3:,.0f} ms, twice the fastest, is the limit"
+        if limits.ttft_s is not None and level.ttft_s not in (None, limits.ttft_s):
+            later = f"{(level.ttft_s or 0.0) * 1e3:,.0f} ms, twice the fastest, is the limit"
             notes += (f"{called('ttft_ms')} {limits.ttft_s * 1e3:g} is out of reach (default): {later}",)
         pairing = "" if best.one_pool else side_by_side(serving, best, options.seed)[1]
-        question = _asked(serving, kept, notes, pairing)
+        question = _asked(serving, level, notes, pairing)
         fast = with_pools([fast_plan(placed, loads) for *_, placed in pools], question)
         decision: Decision | None = closed_by(
-            fast.totals.tok_s, most_per_s(serving, kept.tpot_s) * (question.osl or 1)
+            fast.totals.tok_s, most_per_s(serving, level.tpot_s) * (question.osl or 1)
         )
         if rival is not None and not fast.late[0]:
-            other = rival(replace(fast, decision=decision))
-            if isinstance(other, Plan):
-                return other
-            decision = other
+            answer = rival(replace(fast, decision=decision))
+            if isinstance(answer, Plan):
+                return answer
+            decision = answer
         plans: list[Plan] = []
-        for pool, asked, placed in pools:
+        for pool, opts, placed in pools:
             if plans and plans[0].interrupted:
                 # what is left is finished the fast way, and not cancelled again
-                asked, cancel = replace(asked, time_limit_s=0.0), None  # noqa: PLW2901
-            made = make_plan(
-                pool,
-                loads,
-                asked,
-                on_progress=on_progress,
-                on_stage=say,
-                cancel=cancel,
-                layouts=placed,
+                opts, cancel = replace(opts, time_limit_s=0.0), None  # noqa: PLW2901
+            done = make_plan(
+                pool, loads, opts, on_progress=on_progress, on_stage=say, cancel=cancel, layouts=placed
             )
-            plans.append(replace(made, request=replace(asked, ttft_s=kept.ttft_s if best.one_pool else None)))
-        whole = with_pools(plans, question)
-        first_s, limit_s = whole.late
-        if not first_s or whole.interrupted:
-            return replace(whole, decision=decision and reached_by(decision, whole.totals.tok_s))
+            plans.append(replace(done, request=replace(opts, ttft_s=level.ttft_s if best.one_pool else None)))
+        plan = with_pools(plans, question)
+        first_s, limit_s = plan.late
+        if not first_s or plan.interrupted:
+            return replace(plan, decision=decision and reached_by(decision, plan.totals.tok_s))
         nearest.append(first_s)
         part *= limit_s / first_s
 
@@ -163,11 +157,13 @@ def most_per_s(serving: Serving, tpot_s: float | None) -> float:
         serving.ways(tpot_s),
         serving.lengths.mean_osl,
     )
-    one = ways.get(ONE_POOL)
-    most = 0.0 if one is None else gpus * float(np.max(one.requests_per_s / one.decode_gpus, initial=0.0))
-    two = ways.get(TWO_POOLS)
-    if two is None or not len(two):
-        return most
+    alone = ways.get(ONE_POOL)
+    bound = (
+        0.0 if alone is None else gpus * float(np.max(alone.requests_per_s / alone.decode_gpus, initial=0.0))
+    )
+    split = ways.get(TWO_POOLS)
+    if split is None or not len(split):
+        return bound
     decode, prefill = serving.decode, serving.prefill
     tokens = decode.deployment.workload.tokens_per_step
     fast = decode.tok_s_per_user >= (0.0 if tpot_s is None else (1 - ROUNDING) / tpot_s)
@@ -177,7 +173,7 @@ def most_per_s(serving: Serving, tpot_s: float | None) -> float:
     stays_s = osl / tokens * float(np.max(decode.step_s[fast], initial=0.0)) + prefill.step_s[able]
     always = gpus / (1 / decodes + 1 / float(np.max(prompts, initial=0.0)))
     busy = busy_share(1.5 * always, stays_s, (prefill.batch * prefill.gpus)[able])
-    return max(most, gpus / (1 / decodes + 1 / float(np.max(prompts * busy))))
+    return max(bound, gpus / (1 / decodes + 1 / float(np.max(prompts * busy))))
 
 
 def _that_plans_have(
@@ -193,23 +189,23 @@ def _that_plans_have(
         If there is none.
     """
 
-    def those(found: Sweep, asked: dict[str, int]) -> Sweep:
-        able = plan_rows(found)
-        for name, value in asked.items():
-            dense = name == "ep" and found.deployment.model.moe is None
-            able &= (found.gpus // found.stages if dense else getattr(found, name)) == value
-        return found.rows(np.flatnonzero(able))
+    def those(swept: Sweep, widths: dict[str, int]) -> Sweep:
+        able = plan_rows(swept)
+        for name, value in widths.items():
+            dense = name == "ep" and swept.deployment.model.moe is None
+            able &= (swept.gpus // swept.stages if dense else getattr(swept, name)) == value
+        return swept.rows(np.flatnonzero(able))
 
     for cut_experts in (options.cuts_experts, True):
         serving = Serving.of(
             deployment, lengths, speeds=speeds, redundant=options.copies, cut_experts=cut_experts
         )
         assert serving.both is not None  # noqa: S101 - both phases are swept on one cluster
-        both, decode = (those(found, options.widths) for found in (serving.both, serving.decode))
-        prompts = [(share, those(found, {})) for share, found in serving.prompts]
-        decodes = len(both) or len(decode)
-        if decodes and all(len(found) for _, found in prompts):
-            return replace(serving, decode=decode, prompts=prompts, both=both)
+        one_pool, decode = (those(swept, options.widths) for swept in (serving.both, serving.decode))
+        prompts = [(share, those(swept, {})) for share, swept in serving.prompts]
+        decodes = len(one_pool) or len(decode)
+        if decodes and all(len(swept) for _, swept in prompts):
+            return replace(serving, decode=decode, prompts=prompts, both=one_pool)
         if options.widths or deployment.model.moe is None:
             break
     where = serving.prefill.deployment if decodes else serving.decode.deployment
@@ -221,7 +217,7 @@ def _that_plans_have(
 def refuse_limits(serving: Serving, limits: Limits) -> NoReturn:
     """Raise LimitError: which limit nothing keeps, and the nearest there is; InfeasibleError where it is no limit."""
     where = serving.decode.deployment.cluster.name
-    speeds = [one.tok_s_per_user.max() for one in serving.ways().values() if len(one)]
+    speeds = [matches.tok_s_per_user.max() for matches in serving.ways().values() if len(matches)]
     if not speeds and limits.ttft_s is None:
         wider = (
             "" if serving.decode.deployment.any_shape else f", or allow them with {input_name('any_shape')}"
@@ -231,16 +227,16 @@ def refuse_limits(serving: Serving, limits: Limits) -> NoReturn:
             f"layout of these widths serves both phases in one pool; use more GPUs, or leave out widths{wider}."
         )
     if speeds and limits.tpot_s is not None:
-        limit, asked_s, least_s, what = "tpot_s", limits.tpot_s, 1 / float(max(speeds)), "an output token"
+        limit, asked_s, least_s, event = "tpot_s", limits.tpot_s, 1 / float(max(speeds)), "an output token"
     else:
-        limit, asked_s, least_s, what = (
+        limit, asked_s, least_s, event = (
             "ttft_s",
             limits.ttft_s or 0.0,
             serving.fastest_ttft_s,
             "the first token",
         )
     speed = f" ({rounded_down(1 / least_s)} tok/s/user)" if limit == "tpot_s" else ""
-    best = f"{what} of whole requests takes {rounded_up(least_s * 1e3)} ms at least{speed}"
+    best = f"{event} of whole requests takes {rounded_up(least_s * 1e3)} ms at least{speed}"
     raise out_of_reach(limit, f"{limit[:-2]}_ms", asked_s, where, best)
 
 
@@ -256,8 +252,8 @@ def pools_of(
     InfeasibleError
         If whole copies of experts do not fit.
     """
-    for deployment, shape, ranges, asked in pool_shapes(serving, best, options, limits):
-        yield deployment, fits_of(deployment, shape, ranges, asked), asked
+    for deployment, shape, ranges, opts in pool_shapes(serving, best, options, limits):
+        yield deployment, fits_of(deployment, shape, ranges, opts), opts
 
 
 def pool_shapes(
@@ -265,17 +261,17 @@ def pool_shapes(
 ) -> Iterator[tuple[Deployment, Shape, tuple[range, ...], PlanOptions]]:
     """Yield the pools of :func:`pools_of` before they are fitted: GPUs, shape, layers of each stage, options."""
     placed = {} if best.one_pool else side_by_side(serving, best, options.seed)[0]
-    for role, found, row, _ in reversed(serving.sides(best)):
-        variant, tp = found.variants[found.layout[row]], int(found.tp[row])
-        deployment, replicas = found.deployment, variant.arrangement.replicas
+    for role, swept, row, _ in reversed(serving.sides(best)):
+        variant, tp = swept.variants[swept.layout[row]], int(swept.tp[row])
+        deployment, replicas = swept.deployment, variant.arrangement.replicas
         if role in placed:
             deployment, replicas = alone_on(deployment, placed[role])
-        asked = replace(options, ttft_s=None)
+        opts = replace(options, ttft_s=None)
         if role == "prefill":
-            asked = replace(asked, ep=None, tp=None, stages=None, split=options.prefill_split)
+            opts = replace(opts, ep=None, tp=None, stages=None, split=options.prefill_split)
         if role == "prefill" or limits.tpot_s is None:
-            asked, deployment = replace(asked, tpot_s=None), deployment.with_batch(float(found.batch[row]))
-        yield deployment, Shape(replicas, tp, int(found.moe_tp[row])), variant.ranges, asked
+            opts, deployment = (replace(opts, tpot_s=None), deployment.with_batch(float(swept.batch[row])))
+        yield deployment, Shape(replicas, tp, int(swept.moe_tp[row])), variant.ranges, opts
 
 
 def side_by_side(
@@ -285,29 +281,29 @@ def side_by_side(
     cluster = serving.decode.deployment.cluster
     free = [list(gpus) for gpus in domain_gpus(cluster)]
     sides = {}
-    for role, found, row, workers in reversed(serving.sides(best)):
-        sizes = [len(stage) for stage in found.variants[found.layout[row]].arrangement.replicas[0]]
-        taken = tuple(_taken(free, sizes, last=role == "prefill") for _ in range(workers))
-        sides[role] = Side(role == "prefill", best.requests_per_s / workers, taken)
+    for role, swept, row, workers in reversed(serving.sides(best)):
+        sizes = [len(stage) for stage in swept.variants[swept.layout[row]].arrangement.replicas[0]]
+        workers_gpus = tuple(_take(free, sizes, last=role == "prefill") for _ in range(workers))
+        sides[role] = Side(role == "prefill", best.requests_per_s / workers, workers_gpus)
     moved, words = paired(cluster, list(sides.values()), seed=seed)
     return dict(zip(sides, moved, strict=True)), words
 
 
-def _taken(free: list[list[int]], sizes: Sequence[int], *, last: bool) -> tuple[Group, ...]:
+def _take(free: list[list[int]], sizes: Sequence[int], *, last: bool) -> tuple[Group, ...]:
     """Take the GPUs of a worker's stages out of what is ``free`` of each domain, the first or the ``last`` of them.
 
     A stage is a part of one domain, or several whole ones (:class:`cost.serving.packing.Room`).
     """
-    order, most, stages = free[::-1] if last else free, max(map(len, free)), []
+    order, largest, stages = free[::-1] if last else free, max(map(len, free)), []
     for size in sizes:
-        each = min(size, most)
-        taken: list[int] = []
+        share = min(size, largest)
+        gpus_of: list[int] = []
         for gpus in order:
-            if len(taken) < size and len(gpus) >= each:
-                at = len(gpus) - each if last else 0
-                taken += gpus[at : at + each]
-                del gpus[at : at + each]
-        stages.append(tuple(sorted(taken)))
+            if len(gpus_of) < size and len(gpus) >= share:
+                at = len(gpus) - share if last else 0
+                gpus_of += gpus[at : at + share]
+                del gpus[at : at + share]
+        stages.append(tuple(sorted(gpus_of)))
     return tuple(stages)
 
 
@@ -338,9 +334,9 @@ def fits_of(
         slots = stage_slots(deployment, shape, copies, options.spread)
         if slots is None:
             continue
-        why, most = "HBM holds no sequence of a group", batch_that_fits(deployment, shape, slots)
-        there = deployment.with_batch(min(deployment.workload.batch, most))
-        fit = fitted(there, Fitting(shape, slots, most), ranges) if most else None
+        why, largest = "HBM holds no sequence of a group", batch_that_fits(deployment, shape, slots)
+        at_batch = deployment.with_batch(min(deployment.workload.batch, largest))
+        fit = fitted(at_batch, Fitting(shape, slots, largest), ranges) if largest else None
         fits += [] if fit is None else [fit]
     if not fits:
         raise InfeasibleError(

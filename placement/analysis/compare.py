@@ -15,13 +15,7 @@ from cost.inputs.layout import Layout
 from cost.inputs.machine import NO_RUNS, NearRuns
 from cost.layouts import best_at, sweep
 from cost.memory.stages import NO_CACHE, CacheRoom
-from cost.serving.limits import (
-    LimitError,
-    out_of_reach,
-    relax_default_limits,
-    rounded_down,
-    rounded_up,
-)
+from cost.serving.limits import LimitError, out_of_reach, relax_default_limits, rounded_down, rounded_up
 from cost.serving.pools import RateMatch
 from cost.serving.serving import Serving, way_of
 from cost.step.score import Score
@@ -113,8 +107,8 @@ class CompareRow:
         """Return the row scaled to a multiple of its GPUs."""
         requests = self.requests_per_s and self.requests_per_s * scale
         loaded = self.loaded_requests_per_s and self.loaded_requests_per_s * scale
-        more = {"gpus": round(self.gpus * scale), "requests_per_s": requests, "loaded_requests_per_s": loaded}
-        return self if scale == 1 else replace(self, **more)  # type: ignore[arg-type]
+        gpus = round(self.gpus * scale)
+        return replace(self, gpus=gpus, requests_per_s=requests, loaded_requests_per_s=loaded)
 
 
 def compare_clusters(
@@ -175,9 +169,9 @@ def compare_serving(
         except InfeasibleError as error:
             servings.append((deployment, str(error)))
     at: Sequence[float | None] = targets or (None,)
-    rows = [_serving_row(*one, target, loaded) for one in servings for target in at]
+    rows = [_serving_row(*side, target, loaded) for side in servings for target in at]
     if usual and all(row.tok_s_per_gpu is None for row in rows):
-        rows = [_serving_row(*one, None, loaded) for one in servings]
+        rows = [_serving_row(*side, None, loaded) for side in servings]
     return rows
 
 
@@ -192,14 +186,14 @@ def _serving_row(
     empty = CompareRow(cluster.name, len(cluster.gpus), target, status=status, errors=errors)
     if isinstance(serving, str):
         return replace(empty, reason=serving)
-    found = list(serving.bests(None if target is None else 1 / target).values())
-    if not found:
+    matches = list(serving.bests(None if target is None else 1 / target).values())
+    if not matches:
         return replace(empty, reason=_no_serving(deployment, serving, target))
     try:
         under_load = loaded(serving, target)
     except InfeasibleError as error:
         return replace(empty, reason=str(error))
-    best = under_load or found[0]
+    best = under_load or matches[0]
     _, side, row, _ = serving.sides(best)[-1]
     near = near_runs(side.deployment, side.layout_of(row), best.batch)
     at = np.array([best.batch])
@@ -220,7 +214,7 @@ def _serving_row(
         serving=way_of(best),
         requests_per_s=best.requests_per_s,
         ttft_s=best.ttft_s,
-        instead=found[1].output_tok_s_per_gpu if len(found) > 1 and under_load is None else None,
+        instead=matches[1].output_tok_s_per_gpu if len(matches) > 1 and under_load is None else None,
         loaded_requests_per_s=None if under_load is None else under_load.requests_per_s,
         layouts=partial(_serving_layouts, serving, best),
         pools=partial(_serving_pools, serving, best),
@@ -248,8 +242,8 @@ def _no_serving(deployment: Deployment, serving: Serving, target: float | None) 
     if serving.ttft_s is not None and fastest_s > serving.ttft_s:
         fastest = f"the fastest first token takes {rounded_up(fastest_s * 1e3)} ms"
         return str(out_of_reach("ttft_s", "ttft_ms", serving.ttft_s, deployment.cluster.name, fastest))
-    most = max((row.tok_s_per_user for row in serving.frontier()), default=0.0)
-    return _too_slow(deployment, target or 0.0, most)
+    fastest_tok_s = max((row.tok_s_per_user for row in serving.frontier()), default=0.0)
+    return _too_slow(deployment, target or 0.0, fastest_tok_s)
 
 
 def cluster_status(cluster: Cluster) -> str:
@@ -269,13 +263,13 @@ def _row(
     status, errors = cluster_status(cluster), errors_in(deployment)
     empty = CompareRow(cluster.name, len(cluster.gpus), target, status=status, errors=errors)
     # the fastest, not the simplest among alike: a faster machine must never come out slower
-    wanted = replace(options, tolerance=0.0)
+    row_options = replace(options, tolerance=0.0)
     if target is not None and deployment.workload.decodes:
-        wanted = replace(wanted, tpot_s=1.0 / target)
+        row_options = replace(row_options, tpot_s=1.0 / target)
     elif target is not None:
-        wanted = replace(wanted, ttft_s=deployment.workload.context / target)
+        row_options = replace(row_options, ttft_s=deployment.workload.context / target)
     try:
-        placed = choose_layout(deployment, loads, wanted, layouts, known)
+        placed = choose_layout(deployment, loads, row_options, layouts, known)
     except InfeasibleError as error:
         if target is None or not layouts:
             return replace(empty, reason=str(error))
@@ -299,7 +293,7 @@ def _row(
         score=score,
         cache=score.cache,
         layouts=lambda: [(deployment.with_batch(score.batch), layout)],
-        pools=lambda: [(deployment, [placed.candidate.fitted], wanted)],
+        pools=lambda: [(deployment, [placed.candidate.fitted], row_options)],
     )
 
 
@@ -311,32 +305,32 @@ def _fewer_than_gpus(deployment: Deployment, empty: CompareRow, fastest: float) 
     target, workload = empty.target_tok_s_per_user, deployment.workload
     if target is None or workload.batch or not workload.decodes:
         return replace(empty, reason=_too_slow(deployment, target or 0.0, fastest))
-    found = sweep(deployment, cut_experts=False)
-    index = best_at(found, target)
+    swept = sweep(deployment, cut_experts=False)
+    index = best_at(swept, target)
     if index is None:
-        fastest = max(fastest, float(found.tok_s_per_user.max(initial=0.0)))
+        fastest = max(fastest, float(swept.tok_s_per_user.max(initial=0.0)))
         return replace(empty, reason=_too_slow(deployment, target, fastest))
 
     def layouts() -> list[PoolLayout]:
-        variant = found.variants[found.layout[index]]
-        shape = Shape(variant.arrangement.replicas, int(found.tp[index]), int(found.moe_tp[index]))
-        return [(deployment.with_batch(float(found.batch[index])), shape.split(variant.ranges))]
+        variant = swept.variants[swept.layout[index]]
+        shape = Shape(variant.arrangement.replicas, int(swept.tp[index]), int(swept.moe_tp[index]))
+        return [(deployment.with_batch(float(swept.batch[index])), shape.split(variant.ranges))]
 
     def pools() -> list[PoolFit]:
-        fit, there = fitted_row(found, index), deployment.with_batch(float(found.batch[index]))
+        fit, at_batch = fitted_row(swept, index), deployment.with_batch(float(swept.batch[index]))
         if fit is None:
-            raise InfeasibleError(f"no plan has the layout {found.label(index)}: its experts are not placed.")
-        return [(there, [fit], PlanOptions(time_limit_s=0.0))]
+            raise InfeasibleError(f"no plan has the layout {swept.label(index)}: its experts are not placed.")
+        return [(at_batch, [fit], PlanOptions(time_limit_s=0.0))]
 
     return replace(
         empty,
-        tok_s_per_user=float(found.tok_s_per_user[index]),
-        tok_s_per_gpu=float(found.tok_s_per_gpu[index]),
-        step_s=float(found.step_s[index]),
-        batch=float(found.batch[index]),
-        bound_by=found.rows([index]).bound(0),
-        layout=found.label(index),
-        cache=found.cache(index),
+        tok_s_per_user=float(swept.tok_s_per_user[index]),
+        tok_s_per_gpu=float(swept.tok_s_per_gpu[index]),
+        step_s=float(swept.step_s[index]),
+        batch=float(swept.batch[index]),
+        bound_by=swept.rows([index]).bound(0),
+        layout=swept.label(index),
+        cache=swept.cache(index),
         evidence=Evidence.ASSUMED.label,
         layouts=layouts,
         pools=pools,

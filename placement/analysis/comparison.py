@@ -21,7 +21,7 @@ from placement.planner import make_plan
 from topology.base.errors import InfeasibleError
 from topology.base.shown import Shown
 
-MOST_SERVED = 60
+MAX_FRONTIER_POINTS = 60
 """Maximum points of whole requests on a frontier."""
 
 
@@ -82,7 +82,7 @@ class Comparison(Shown):
     @cached_property
     def bills(self) -> dict[str, Bill]:
         """Bill of all GPUs of each cluster, by name."""
-        named = {one.cluster.name: one.bill for one in self.deployments}
+        named = {deployment.cluster.name: deployment.bill for deployment in self.deployments}
         return named | {name: named[name].times(scale) for name, scale in self.scales.items() if scale != 1}
 
     def totals(self, row: CompareRow) -> Totals:
@@ -103,11 +103,13 @@ class Comparison(Shown):
         rates, speeds = self.rates, len(self.rows) // len(self.deployments)
         targets = [row.target_tok_s_per_user for row in self.rows[:speeds]]
         reached = [row.tok_s_per_gpu for row in self.rows]
-        sides = [(one, reached[at * speeds :][:speeds]) for at, one in enumerate(self.deployments)]
+        sides = [(side, reached[at * speeds :][:speeds]) for at, side in enumerate(self.deployments)]
         return [
             gain
-            for (before, first), (after, last) in pairwise(sides)
-            for gain in split_gains(before, after, targets, (first, last), lambda one: rates(one, targets))
+            for (old, old_rates), (new, new_rates) in pairwise(sides)
+            for gain in split_gains(
+                old, new, targets, (old_rates, new_rates), lambda side: rates(side, targets)
+            )
         ]
 
     @cached_property
@@ -118,8 +120,8 @@ class Comparison(Shown):
             if row.tok_s_per_gpu is not None:
                 reached.setdefault(row.target_tok_s_per_user or 0.0, []).append(row)
         several = {speed: rows for speed, rows in reached.items() if len(rows) > 1} or reached
-        first = self.rows[0].cluster
-        common = {speed: rows for speed, rows in several.items() if any(row.cluster == first for row in rows)}
+        head = self.rows[0].cluster
+        common = {speed: rows for speed, rows in several.items() if any(row.cluster == head for row in rows)}
         return reached[max(common or several)] if reached else []
 
     @cached_property
@@ -128,25 +130,25 @@ class Comparison(Shown):
 
         Of two pools the plan is that of the one that decodes, at its own batch.
         """
-        made: list[Placement] = []
+        placements: list[Placement] = []
         for row in self.compared:
             layouts = row.layouts()
             try:
                 deployment, fits, options = row.pools()[0]
                 plan = make_plan(deployment, self.placed_by, options, layouts=fits)
             except InfeasibleError as error:
-                made.append(Placement(row, layouts, reason=str(error)))
+                placements.append(Placement(row, layouts, reason=str(error)))
             else:
-                made.append(Placement(row, [(plan.deployment, plan.layout), *layouts[1:]], plan))
-        return made
+                placements.append(Placement(row, [(plan.deployment, plan.layout), *layouts[1:]], plan))
+        return placements
 
     def turned(self) -> Iterator[tuple[CompareRow, CompareRow]]:
         """Yield the faster and the slower of two rows whose order measured runs turned."""
         rows = [row for row in self.rows if row.tok_s_per_gpu]
         for fast, slow in permutations(rows, 2):
-            ours, theirs = fast.tok_s_per_gpu or 0.0, slow.tok_s_per_gpu or 0.0
-            without = ours * fast.near.factor < theirs * slow.near.factor
-            if fast.target_tok_s_per_user == slow.target_tok_s_per_user and ours > theirs and without:
+            fast_rate, slow_rate = fast.tok_s_per_gpu or 0.0, slow.tok_s_per_gpu or 0.0
+            without = fast_rate * fast.near.factor < slow_rate * slow.near.factor
+            if fast.target_tok_s_per_user == slow.target_tok_s_per_user and fast_rate > slow_rate and without:
                 yield fast, slow
 
     @cached_property
@@ -157,10 +159,10 @@ class Comparison(Shown):
             serving = self.servings.get(side.cluster.name)
             if serving is not None:
                 rows = serving.frontier()
-                mine = serving_points(serving, rows[:: -(-len(rows) // MOST_SERVED) or 1])
+                candidates = serving_points(serving, rows[:: -(-len(rows) // MAX_FRONTIER_POINTS) or 1])
             else:
-                mine = layout_points(side, None) if self.lengths is None else []
-            points[side.cluster.name] = frontier(mine)
+                candidates = layout_points(side, None) if self.lengths is None else []
+            points[side.cluster.name] = frontier(candidates)
         return points
 
     def brief(self) -> str:

@@ -68,7 +68,7 @@ class Differences:
     def figures(self) -> bool:
         """Whether layout and all predictions are the same."""
         parts = (self.layout, self.predictions, self.terms_s, self.hbm_bytes, self.cost)
-        return all(one.same for part in parts for one in part.values())
+        return all(figure.same for part in parts for figure in part.values())
 
     @property
     def none(self) -> bool:
@@ -76,13 +76,17 @@ class Differences:
         return self.placed and self.figures and not self.inputs
 
 
-def differences(first: Plan, second: Plan) -> Differences:
+def differences(left: Plan, right: Plan) -> Differences:
     """Return two plans side by side, as their files have them."""
-    plans = (first, second)
+    plans = (left, right)
     data = [plan_to_dict(plan) for plan in plans]
-    layout, predictions, memory, costs = (
-        _compared(*map(facts, plans, data)) for facts in (_layout, _predictions, _memory, _costs)
-    )
+    layout = _compared(*map(_layout, plans, data))
+    scores = [document["score"] for document in data]
+    steps = [score["terms_s"] for score in scores]
+    padded = [dict.fromkeys({**steps[0], **steps[1]}, 0.0) | step for step in steps]
+    largest = sorted(padded[0], key=lambda name: -max(step[name] for step in padded))
+    predictions = _compared(*map(_predictions, data))
+    costs = _compared(*(_costs(score["totals"]) for score in scores))
     if layout["layers"].same:
         del layout["layers"]
     if predictions["balancedness_mean"].first is predictions["balancedness_mean"].second is None:
@@ -94,31 +98,26 @@ def differences(first: Plan, second: Plan) -> Differences:
         inputs=_unlike_inputs(plans, data),
         layout=layout,
         predictions=predictions,
-        terms_s=_terms([one["score"]["terms_s"] for one in data]),
-        hbm_bytes=memory,
+        terms_s=_compared(*({name: step[name] for name in largest} for step in padded)),
+        hbm_bytes=_compared(
+            *({**score["hbm_bytes"], "max_batch_per_gpu": score["max_batch_per_gpu"]} for score in scores)
+        ),
         cost=costs,
     )
 
 
-def _compared(first: Facts, second: Facts) -> dict[str, ComparedData]:
+def _compared(left: Facts, right: Facts) -> dict[str, ComparedData]:
     """Return the values of two mappings for each key of either; null if missing in one."""
     return {
-        key: ComparedData(first=ours, second=theirs, same=_same(ours, theirs))
-        for key in dict.fromkeys([*first, *second])
-        for ours, theirs in [(first.get(key), second.get(key))]
+        key: ComparedData(first=left_value, second=right_value, same=_same(left_value, right_value))
+        for key in dict.fromkeys([*left, *right])
+        for left_value, right_value in [(left.get(key), right.get(key))]
     }
 
 
-def _same(first: Any, second: Any) -> bool:
-    numbers = all(isinstance(value, int | float) for value in (first, second))
-    return bool(first == second) or (numbers and math.isclose(first, second, rel_tol=_ROUNDING))
-
-
-def _terms(steps: Sequence[dict[str, float]]) -> dict[str, ComparedData]:
-    """Return the parts of both steps, the largest of either first; a step without one takes no time for it."""
-    both = [dict.fromkeys({**steps[0], **steps[1]}, 0.0) | step for step in steps]
-    largest = sorted(both[0], key=lambda name: -max(step[name] for step in both))
-    return _compared(*({name: step[name] for name in largest} for step in both))
+def _same(left: Any, right: Any) -> bool:
+    numbers = all(isinstance(value, int | float) for value in (left, right))
+    return bool(left == right) or (numbers and math.isclose(left, right, rel_tol=_ROUNDING))
 
 
 def _layout(plan: Plan, data: Facts) -> Facts:
@@ -127,12 +126,12 @@ def _layout(plan: Plan, data: Facts) -> Facts:
     copies = max((part.slots - part.experts for part in plan.experts if part is not None), default=None)
     return {
         **{key: data["layout"][key] for key in keys},
-        "layers": ", ".join(f"{one.layers.start}-{one.layers.stop - 1}" for one in plan.layout.replicas[0]),
+        "layers": ", ".join(f"{run.layers.start}-{run.layers.stop - 1}" for run in plan.layout.replicas[0]),
         **({} if copies is None else {"redundant": copies}),
     }
 
 
-def _predictions(plan: Plan, data: Facts) -> Facts:  # noqa: ARG001 - as the others
+def _predictions(data: Facts) -> Facts:
     score = data["score"]
     keys = ("tokens", "tok_s_per_gpu", "tok_s_per_gpu_used", "tok_s_per_user")
     return {
@@ -143,15 +142,8 @@ def _predictions(plan: Plan, data: Facts) -> Facts:  # noqa: ARG001 - as the oth
     }
 
 
-def _memory(plan: Plan, data: Facts) -> Facts:  # noqa: ARG001
-    """Return what fills the HBM, and how many sequences fit."""
-    score = data["score"]
-    return {**score["hbm_bytes"], "max_batch_per_gpu": score["max_batch_per_gpu"]}
-
-
-def _costs(plan: Plan, data: Facts) -> Facts:  # noqa: ARG001
+def _costs(totals: Facts) -> Facts:
     """Return dollars and watts that have a figure."""
-    totals = data["score"]["totals"]
     keys = ("usd_per_million_tokens", "usd_per_hour", "power_w", "tok_s_per_mw", "requests_per_s")
     known = {key: totals[key] for key in keys if totals[key] is not None}
     return known | {"price_basis": totals["price_basis"]}
@@ -165,29 +157,31 @@ def _unlike_inputs(plans: Sequence[Plan], data: Sequence[Facts]) -> dict[str, Co
         _hardware(plan)
         | {
             f"{part}.{name}": quantity_text(figure.value, figure.unit)
-            for part, name, figure in mine
+            for part, name, figure in plan_figures
             if part in common and figure.published
         }
-        for plan, mine in zip(plans, figures, strict=True)
+        for plan, plan_figures in zip(plans, figures, strict=True)
     ]
     hardware = _compared(*machines)
     served = _compared(*map(_served, plans, data))
-    found = hardware | served
+    compared = hardware | served
     if served["model"].same:
-        found |= _compared(*map(_config, plans))
-    if all(one.same for key, one in hardware.items() if key != "cluster"):
-        bare = [_digest(_bare(one["inputs"]["cluster"])) for one in data]
-        found |= _compared(*({"cluster_digest": one} for one in bare))
+        compared |= _compared(*map(_config, plans))
+    if all(entry.same for key, entry in hardware.items() if key != "cluster"):
+        bare = [_digest(_bare(entry["inputs"]["cluster"])) for entry in data]
+        compared |= _compared(*({"cluster_digest": entry} for entry in bare))
     if served["loads"].same:
         tokens = (None if plan.loads is None else _hash(plan.loads.tokens.tobytes()) for plan in plans)
-        found |= _compared(*({"loads_digest": one} for one in tokens))
-    return {key: one for key, one in found.items() if not one.same}
+        compared |= _compared(*({"loads_digest": entry} for entry in tokens))
+    return {key: entry for key, entry in compared.items() if not entry.same}
 
 
 def _hardware(plan: Plan) -> Facts:
     spec = plan.deployment.cluster.spec
-    runs = groupby(f"{one.gpus} {one.gpu.name}" for one in spec.domains)
-    up = [format_quantity(one.scale_up_bytes_per_s, "byte/s") for one in spec.domains if spec.raw is None]
+    runs = groupby(f"{domain.gpus} {domain.gpu.name}" for domain in spec.domains)
+    up = [
+        format_quantity(domain.scale_up_bytes_per_s, "byte/s") for domain in spec.domains if spec.raw is None
+    ]
     out = spec.scale_out
     return {
         "cluster": plan.deployment.cluster.name,

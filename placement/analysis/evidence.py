@@ -42,7 +42,9 @@ class UsedFigure:
 
 def used_figures(plan: Plan) -> list[UsedFigure]:
     """Return all figures; synthetic loads and what-if assumptions count as assumed figures without a value."""
-    figures = [*machine_figures(plan), *coefficients(plan)]
+    gpus = plan.deployment.cluster.gpus
+    domains = sorted({gpus[gpu].domain for gpu in plan.layout.gpus_in_use})
+    figures = [*_figures_of(plan.deployment, domains), *coefficients(plan)]
     if plan.loads is not None and plan.loads.synthetic:
         assumed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "synthetic; measured ones are better")
         figures.append(UsedFigure("loads", "", ", ".join(plan.loads.names), assumed))
@@ -54,18 +56,18 @@ def used_figures(plan: Plan) -> list[UsedFigure]:
 
 def coefficients(plan: Plan) -> list[UsedFigure]:
     """Return kernel efficiencies and delays for the chips and fabrics of the plan's stages."""
-    found: dict[tuple[str, str], UsedFigure] = {}
+    used: dict[tuple[str, str], UsedFigure] = {}
     for _, machine, kernel in _machines(plan):
         reached = {machine.efficiency.chip: machine.efficiency.figures()}
         if kernel is not None:
             reached[kernel.name] = kernel.figures()
         for of, figures in reached.items():
             for name, figure in figures.items():
-                found.setdefault((of, name), UsedFigure("kernels", of, name, figure))
+                used.setdefault((of, name), UsedFigure("kernels", of, name, figure))
     known = [
         (name, figure) for term in plan.score.terms_s for name, figure in TERMS[term].known_delays.items()
     ]
-    return [*found.values(), *(UsedFigure("kernels", "", name, figure) for name, figure in known)]
+    return [*used.values(), *(UsedFigure("kernels", "", name, figure) for name, figure in known)]
 
 
 def kernel_notes(plan: Plan) -> list[str]:
@@ -80,13 +82,13 @@ def kernel_notes(plan: Plan) -> list[str]:
 
 def _machines(plan: Plan) -> Iterator[tuple[StageSpec, Machine, Kernel | None]]:
     """Yield stages with machine and all-to-all kernel: the first on each machine, in one domain and in several."""
-    seen: list[tuple[Machine, bool]] = []
+    yielded: list[tuple[Machine, bool]] = []
     for stages in plan.layout.replicas:
         for stage in stages:
             machine = plan.deployment.machine(stage)
             key = machine, len(plan.deployment.domain_set(stage)) > 1
-            if key not in seen:
-                seen.append(key)
+            if key not in yielded:
+                yielded.append(key)
                 yield stage, machine, plan.deployment.kernel(stage, tp=plan.layout.tp)
 
 
@@ -97,28 +99,20 @@ def term_evidence(plan: Plan, term: str) -> Evidence | None:
     return weakest(kinds) if kinds else None
 
 
-def machine_figures(plan: Plan) -> list[UsedFigure]:
-    """Return the figures of the GPUs and fabrics in use, each once."""
-    cluster = plan.deployment.cluster
-    stages = [stage for replica in plan.layout.replicas for stage in replica]
-    used = {cluster.gpus[gpu].domain for stage in stages for gpu in stage.gpus}
-    return _figures_of(plan.deployment, sorted(used))
-
-
 def deployment_figures(deployment: Deployment) -> list[UsedFigure]:
     """Return the figures of all GPUs, fabrics and kernels of a cluster, without a plan."""
     reached = deployment.kernels_reach()
-    kernels = [UsedFigure("kernels", reached.chip, name, one) for name, one in reached.figures().items()]
+    kernels = [UsedFigure("kernels", reached.chip, *named) for named in reached.figures().items()]
     return [*_figures_of(deployment, range(len(deployment.cluster.spec.domains))), *kernels]
 
 
 def _figures_of(deployment: Deployment, used: Sequence[int]) -> list[UsedFigure]:
     """Return the figures of the domains ``used``, each once; of the scale-out fabric where there are several."""
     cluster, model = deployment.cluster, deployment.model
-    found: dict[tuple[str, str], UsedFigure] = {}
+    figures: dict[tuple[str, str], UsedFigure] = {}
 
     def add(of: str, name: str, figure: Figure) -> None:
-        found.setdefault((of, name), UsedFigure("machine", of, name, figure))
+        figures.setdefault((of, name), UsedFigure("machine", of, name, figure))
 
     for index in used:
         domain = cluster.spec.domains[index]
@@ -131,11 +125,11 @@ def _figures_of(deployment: Deployment, used: Sequence[int]) -> list[UsedFigure]
     if out is not None and len(used) > 1:
         add(out.fabric.name, "link_bytes_per_s", out.fabric.link_bytes_per_s)
         add(out.fabric.name, "latency_s", out.fabric.latency_s)
-    return list(found.values())
+    return list(figures.values())
 
 
 def weakest_figures(figures: Iterable[UsedFigure]) -> list[UsedFigure]:
     """Return those of the weakest kind among ``figures``."""
-    given = list(figures)
-    kind = weakest(used.figure.kind for used in given)
-    return [used for used in given if used.figure.kind is kind]
+    candidates = list(figures)
+    kind = weakest(used.figure.kind for used in candidates)
+    return [used for used in candidates if used.figure.kind is kind]

@@ -35,7 +35,7 @@ MANY_CELLS, FEWEST_TRIED = 2**23, 3
 """Above so many of one failure alone (500 scenarios of 58 layers) it takes a second, and so few are tried."""
 MOST_REPLICAS = 20_000
 """Replicas priced over all failures of a kind."""
-TOP = 20
+EXPERTS_LISTED = 20
 """Experts listed by name."""
 FEW_TOKENS = 2048
 """Tokens of a routing trace that are followed where many placements are scored only to be compared."""
@@ -61,7 +61,7 @@ def find_failures(plan: Plan, say: Say = silent) -> Failures | None:
     return Failures(
         spread=plan.spread,
         what_if=what_if,
-        experts=tuple(experts[:TOP]),
+        experts=tuple(experts[:EXPERTS_LISTED]),
         layers=tuple(layers),
         copies=count_spread(plan),
     )
@@ -107,7 +107,7 @@ def _missing(plan: Plan, used: int) -> str:
 
 
 def _at_risk(
-    plan: Plan, given: ExpertLoads, stage: StageSpec, assignment: Assignment
+    plan: Plan, plan_loads: ExpertLoads, stage: StageSpec, assignment: Assignment
 ) -> tuple[list[LayerAtRisk], list[AtRisk]]:
     """Experts of one stage with all copies in one failure domain: by layer, and the heaviest of them."""
     deployment = plan.deployment
@@ -116,44 +116,44 @@ def _at_risk(
         int(number): domain_name(deployment.cluster.gpus[gpu], plan.spread)
         for number, gpu in zip(domain, stage.gpus, strict=True)
     }
-    loads = stage_loads(deployment, given, stage.layers).mean
+    loads = stage_loads(deployment, plan_loads, stage.layers).mean
     share = loads / loads.sum(axis=1, keepdims=True)
     of_slot = np.broadcast_to(domain[assignment.slot_gpu], assignment.slot_expert.shape)
     rows = np.broadcast_to(np.arange(assignment.layers)[:, None], of_slot.shape)
-    first = np.full(share.shape, np.iinfo(np.int64).max)
-    last = np.full(share.shape, -1)
-    np.minimum.at(first, (rows, assignment.slot_expert), of_slot)
-    np.maximum.at(last, (rows, assignment.slot_expert), of_slot)
-    lone = first == last
+    lowest = np.full(share.shape, np.iinfo(np.int64).max)
+    highest = np.full(share.shape, -1)
+    np.minimum.at(lowest, (rows, assignment.slot_expert), of_slot)
+    np.maximum.at(highest, (rows, assignment.slot_expert), of_slot)
+    lone = lowest == highest
     ids = [layer for layer in deployment.model.moe_layers if layer in stage.layers]
-    found = []
+    layers_at_risk = []
     for row, layer in enumerate(ids):
-        there = first[row, lone[row]]
-        tokens = np.bincount(there, weights=share[row, lone[row]], minlength=int(domain.max()) + 1)
-        worst = int(np.argmax(tokens)) if there.size else -1
-        found.append(
+        domains = lowest[row, lone[row]]
+        tokens = np.bincount(domains, weights=share[row, lone[row]], minlength=int(domain.max()) + 1)
+        worst = int(np.argmax(tokens)) if domains.size else -1
+        layers_at_risk.append(
             LayerAtRisk(
                 layer,
-                int(there.size),
+                int(domains.size),
                 float(share[row, lone[row]].sum()),
                 names.get(worst, ""),
-                int((there == worst).sum()),
-                float(tokens[worst]) if there.size else 0.0,
+                int((domains == worst).sum()),
+                float(tokens[worst]) if domains.size else 0.0,
             )
         )
-    heaviest = np.argsort(-np.where(lone, share, -1.0), axis=None, kind="stable")[:TOP]
+    heaviest = np.argsort(-np.where(lone, share, -1.0), axis=None, kind="stable")[:EXPERTS_LISTED]
     named = [
         AtRisk(
             ids[row],
             int(expert),
             int(assignment.copies[row, expert]),
             float(share[row, expert]),
-            names[int(first[row, expert])],
+            names[int(lowest[row, expert])],
         )
         for row, expert in zip(*np.unravel_index(heaviest, share.shape), strict=True)
         if lone[row, expert]
     ]
-    return found, named
+    return layers_at_risk, named
 
 
 @dataclass(frozen=True)
@@ -169,20 +169,19 @@ class _After:
 def _what_if(loss: _Loss, unit: Spread, say: Say) -> WhatIf:
     plan = loss.plan
     number = plan.deployment.numbered(unit)
-    used = [gpu for stages in plan.layout.replicas for stage in stages for gpu in stage.gpus]
-    choices = list(dict.fromkeys(number[used].tolist()))
-    most = _most_tried(plan, len(loss.loads.tokens))
-    tried = [choices[i * len(choices) // most] for i in range(most)] if len(choices) > most else choices
-    found = []
+    choices = list(dict.fromkeys(number[plan.layout.gpus_in_use].tolist()))
+    limit = _most_tried(plan, len(loss.loads.tokens))
+    tried = [choices[i * len(choices) // limit] for i in range(limit)] if len(choices) > limit else choices
+    outcomes = []
     for turn, choice in enumerate(tried, 1):
         say(f"losing a {'GPU' if unit == 'gpu' else unit}: {turn} of {len(tried)}")
-        found.append(loss.of(number == choice))
-    worst = min(range(len(tried)), key=lambda i: found[i].tok_s_per_gpu)
+        outcomes.append(loss.of(number == choice))
+    worst = min(range(len(tried)), key=lambda i: outcomes[i].tok_s_per_gpu)
     gpus = plan.deployment.cluster.gpus
     names = [domain_name(gpus[int(np.argmax(number == choice))], unit) for choice in tried]
-    balance = [after.balancedness for after in found]
-    speed = [after.tok_s_per_gpu for after in found]
-    lost = [after.tokens_lost for after in found]
+    balance = [outcome.balancedness for outcome in outcomes]
+    speed = [outcome.tok_s_per_gpu for outcome in outcomes]
+    lost = [outcome.tokens_lost for outcome in outcomes]
     return WhatIf(
         unit,
         len(choices),
@@ -193,7 +192,7 @@ def _what_if(loss: _Loss, unit: Spread, say: Say) -> WhatIf:
         min(speed),
         float(np.mean(lost)),
         max(lost),
-        max(after.experts_lost for after in found),
+        max(outcome.experts_lost for outcome in outcomes),
         names[worst],
         Losses(tuple(names), tuple(speed), tuple(balance), tuple(lost)),
     )
@@ -274,12 +273,12 @@ class _Loss:
         hit = set(self._owner[lost].tolist())
         replicas: list[tuple[StageSpec, ...]] = []
         uses: list[list[ExpertUse | None]] = []
-        balance, before, tokens, experts = [], [0.0], [], 0
+        balance, unhit, tokens, experts = [], [0.0], [], 0
         for replica, stages in enumerate(self.plan.layout.replicas):
             if replica not in hit:
                 replicas.append(stages)
                 uses.append(self.uses[replica])
-                before = [_over_layers(self.balance[replica])]
+                unhit = [_over_layers(self.balance[replica])]
                 continue
             gone = [self._gone(stage, lost) for stage in stages]
             parts = [
@@ -294,7 +293,7 @@ class _Loss:
             replicas.append(tuple(part.stage for part in parts))
             uses.append([part.use for part in parts])
         return _After(
-            float(np.mean(balance or before)),
+            float(np.mean(balance or unhit)),
             self._tok_s_per_gpu(replicas, uses),
             float(np.mean(tokens)),
             experts,
@@ -311,30 +310,30 @@ class _Loss:
         if not gone.any():
             nothing = np.zeros(0 if entry is None else entry.layers)
             return _Part(stage, self.uses[replica][index], self.balance[replica][index], nothing, 0)
-        left = replace(stage, gpus=tuple(np.array(stage.gpus)[~gone].tolist()))
+        shrunk = replace(stage, gpus=tuple(np.array(stage.gpus)[~gone].tolist()))
         if entry is None:
-            return _Part(left, None, np.zeros(0), np.zeros(0), 0, stops=bool(gone.all()))
+            return _Part(shrunk, None, np.zeros(0), np.zeros(0), 0, stops=bool(gone.all()))
         if gone[entry.slot_gpu].all():
-            every = entry.layers * entry.experts
-            return _Part(left, None, np.zeros(0), np.ones(entry.layers), every, stops=True)
+            all_experts = entry.layers * entry.experts
+            return _Part(shrunk, None, np.zeros(0), np.ones(entry.layers), all_experts, stops=True)
         place = np.cumsum(~gone) - 1
-        kept = ~gone[entry.slot_gpu]
-        rest = Assignment(
-            entry.slot_expert[:, kept],
-            place[entry.slot_gpu[kept]].astype(np.int32),
+        alive = ~gone[entry.slot_gpu]
+        remaining = Assignment(
+            entry.slot_expert[:, alive],
+            place[entry.slot_gpu[alive]].astype(np.int32),
             entry.experts,
-            len(left.gpus),
+            len(shrunk.gpus),
         )
-        before = self.uses[replica][index]
-        whole = None if before is None else Whole(entry, before, np.flatnonzero(~gone))
-        use = stage_use(self.plan.deployment, left, rest, self.loads, self.plan.split, whole)
+        use_before = self.uses[replica][index]
+        intact = None if use_before is None else Whole(entry, use_before, np.flatnonzero(~gone))
+        use = stage_use(self.plan.deployment, shrunk, remaining, self.loads, self.plan.split, intact)
         lost = np.clip(1.0 - use.share.sum(axis=2).mean(axis=0), 0.0, 1.0)
         return _Part(
-            left,
+            shrunk,
             use,
-            self._balance(left, use, rest.slots_per_gpu),
+            self._balance(shrunk, use, remaining.slots_per_gpu),
             np.where(lost > 1e-12, lost, 0.0),
-            int((rest.copies == 0).sum()),
+            int((remaining.copies == 0).sum()),
         )
 
     def _balance(self, stage: StageSpec, use: ExpertUse | None, slots: Ints | None) -> Floats:

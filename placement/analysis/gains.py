@@ -25,7 +25,7 @@ last, the chip's name. Fractions of peaks, delays and the correction by measured
 they are those of the first chip (its fractions read off their curves at the new figures).
 """
 
-UNCHANGED = 0.005
+MIN_FACTOR_CHANGE = 0.005
 """Factors closer to 1 than this count for nothing."""
 
 Rates = Sequence[float | None]
@@ -67,19 +67,19 @@ class Gain:
     @property
     def gain(self) -> float | None:
         """The ratio; None if one of them does not reach the speed."""
-        first, last = self.rates
-        return last / first if first and last else None
+        rate_before, rate_after = self.rates
+        return rate_after / rate_before if rate_before and rate_after else None
 
     def counting(self) -> list[tuple[str, float]]:
         """Return the factors that differ from 1 with their names; merged factors have several names."""
-        found, together = [], list[str]()
+        counting, merged = [], list[str]()
         for step, factor in self.factors.items():
-            together.append(f"{step} (measured)" if step == STEPS[-1] and self.measured else step)
+            merged.append(f"{step} (measured)" if step == STEPS[-1] and self.measured else step)
             if factor is not None:
-                if abs(factor - 1) >= UNCHANGED:
-                    found.append((" and ".join(together), factor))
-                together = []
-        return found
+                if abs(factor - 1) >= MIN_FACTOR_CHANGE:
+                    counting.append((" and ".join(merged), factor))
+                merged = []
+        return counting
 
 
 def split_gains(
@@ -105,19 +105,24 @@ def split_gains(
     ran = before.correction.chips
     measured = all(side.cluster.spec.domains[0].gpu.name in ran for side in (before, after))
     lines: list[Rates] = [rates[0]]
-    if not reason and any(first and last for _, first, last in ends):
-        now = before
+    if not reason and any(old and new for _, old, new in ends):
+        current = before
         for cluster in _between(before.cluster, after.cluster):
-            then = replace(after, cluster=cluster)
-            lines.append(lines[-1] if _same(now, then) else price(then))
-            now = then
-        lines.append(lines[-1] if _same(now, after) else rates[1])
-    found = []
-    for place, (target, first, last) in enumerate(ends):
-        missing = "" if first and last else f"{names[bool(first)]} does not reach this speed"
-        factors = {} if missing or reason else _factors([line[place] for line in lines])
-        found.append(Gain(*names, target, (first, last), factors, hardware, measured, missing or reason))
-    return found
+            changed = replace(after, cluster=cluster)
+            lines.append(lines[-1] if _same(current, changed) else price(changed))
+            current = changed
+        lines.append(lines[-1] if _same(current, after) else rates[1])
+    gains = []
+    for place, (target, old, new) in enumerate(ends):
+        missing = "" if old and new else f"{names[bool(old)]} does not reach this speed"
+        factors: dict[str, float | None] = {}
+        known = lines[0][place] or 0.0
+        for step, line in zip(STEPS, () if missing or reason else lines[1:], strict=False):
+            rate = line[place]
+            factors[step] = rate / known if rate else None
+            known = rate or known
+        gains.append(Gain(*names, target, (old, new), factors, hardware, measured, missing or reason))
+    return gains
 
 
 def hardware_ratio(before: Cluster, after: Cluster) -> float:
@@ -133,16 +138,7 @@ def hardware_ratio(before: Cluster, after: Cluster) -> float:
     out = before.spec.scale_out, after.spec.scale_out
     if out[0] is not None and out[1] is not None:
         pairs.append((out[0].scale_out_bytes_per_s, out[1].scale_out_bytes_per_s))
-    return max(last / first for first, last in pairs if first > 0)
-
-
-def _factors(rates: Rates) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
-    known = rates[0] or 0.0
-    for step, rate in zip(STEPS, rates[1:], strict=True):
-        found[step] = rate / known if rate else None
-        known = rate or known
-    return found
+    return max(new_value / old_value for old_value, new_value in pairs if old_value > 0)
 
 
 def _no_split(cluster: Cluster) -> str:
@@ -154,27 +150,27 @@ def _no_split(cluster: Cluster) -> str:
     return ""
 
 
-def _same(one: Deployment, other: Deployment) -> bool:
+def _same(left: Deployment, right: Deployment) -> bool:
     """Whether both cost the same, whatever they are called."""
-    specs = [replace(each.cluster.spec, name="") for each in (one, other)]
-    return specs[0] == specs[1] and (one.model, one.workload) == (other.model, other.workload)
+    specs = [replace(deployment.cluster.spec, name="") for deployment in (left, right)]
+    return specs[0] == specs[1] and (left.model, left.workload) == (right.model, right.workload)
 
 
 def _between(before: Cluster, after: Cluster) -> Iterator[Cluster]:
     """Yield the machines of all :data:`STEPS` but the last."""
-    old, new = (one.spec.domains[0].gpu for one in (before, after))
+    old, new = (cluster.spec.domains[0].gpu for cluster in (before, after))
     peaks = {name: figure for name, figure in new.figures.items() if name.endswith(PEAKS)}
-    others = {name: figure for name, figure in old.figures.items() if not name.endswith(PEAKS)}
+    unscaled = {name: figure for name, figure in old.figures.items() if not name.endswith(PEAKS)}
     slower = old.dense_flop_per_s("bf16") / new.dense_flop_per_s("bf16")
-    gpu = replace(old, figures=others | {name: _times(figure, slower) for name, figure in peaks.items()})
+    gpu = replace(old, figures=unscaled | {name: _times(figure, slower) for name, figure in peaks.items()})
     yield rebuilt(before, _with_gpu(before.spec, gpu))
     hbm = ({name: new.figure(name)} for name in ("hbm_bytes_per_s", "hbm_bytes"))
     for figures in (*hbm, peaks):
         gpu = replace(gpu, figures={**gpu.figures, **figures})
         yield rebuilt(before, _with_gpu(before.spec, gpu))
-    there = _with_gpu(after.spec, gpu)
-    yield rebuilt(after, _with_rates(there, before.spec))
-    yield rebuilt(after, there)
+    final = _with_gpu(after.spec, gpu)
+    yield rebuilt(after, _with_rates(final, before.spec))
+    yield rebuilt(after, final)
 
 
 def _with_gpu(spec: ClusterSpec, gpu: GpuSpec) -> ClusterSpec:
@@ -182,8 +178,8 @@ def _with_gpu(spec: ClusterSpec, gpu: GpuSpec) -> ClusterSpec:
 
 
 def _changed(spec: ClusterSpec, change: Callable[[DomainSpec], DomainSpec]) -> ClusterSpec:
-    made = {domain: change(domain) for domain in dict.fromkeys(spec.domains)}
-    return replace(spec, domains=tuple(made[domain] for domain in spec.domains))
+    changed = {domain: change(domain) for domain in dict.fromkeys(spec.domains)}
+    return replace(spec, domains=tuple(changed[domain] for domain in spec.domains))
 
 
 def _with_rates(spec: ClusterSpec, old: ClusterSpec) -> ClusterSpec:
@@ -191,28 +187,28 @@ def _with_rates(spec: ClusterSpec, old: ClusterSpec) -> ClusterSpec:
 
     Between domains that is what oversubscription leaves. What only one of both has stays as it is.
     """
-    mine, theirs = spec.domains[0], old.domains[0]
-    up = _over(theirs.scale_up_bytes_per_s, mine.scale_up_bytes_per_s)
+    new_domain, old_domain = spec.domains[0], old.domains[0]
+    up = _over(old_domain.scale_up_bytes_per_s, new_domain.scale_up_bytes_per_s)
 
     def change(domain: DomainSpec) -> DomainSpec:
-        changed = replace(domain, fabric=_as_fast(domain.fabric, theirs.fabric, up or 1.0))
+        changed = replace(domain, fabric=_as_fast(domain.fabric, old_domain.fabric, up or 1.0))
         if not isinstance(changed, TorusDomain):
             return changed
-        along = tuple(_as_fast(one, theirs.fabric, up or 1.0) for one in changed.dimension_fabrics)
+        along = tuple(_as_fast(side, old_domain.fabric, up or 1.0) for side in changed.dimension_fabrics)
         return replace(changed, dimension_fabrics=along)
 
-    found = spec if up is None else _changed(spec, change)
+    tuned = spec if up is None else _changed(spec, change)
     sides = old.scale_out, spec.scale_out
-    rates = [one.scale_out_bytes_per_s / one.total_oversubscription if one else 0.0 for one in sides]
+    rates = [side.scale_out_bytes_per_s / side.total_oversubscription if side else 0.0 for side in sides]
     out = _over(*rates)
     if sides[0] is None or sides[1] is None or out is None:
-        return found
-    return replace(found, scale_out=replace(sides[1], fabric=_as_fast(sides[1].fabric, sides[0].fabric, out)))
+        return tuned
+    return replace(tuned, scale_out=replace(sides[1], fabric=_as_fast(sides[1].fabric, sides[0].fabric, out)))
 
 
-def _over(one: float, other: float) -> float | None:
+def _over(rate: float, base: float) -> float | None:
     """Return a rate over another; None where either is not known, or nothing."""
-    return one / other if one > 0 and other > 0 else None
+    return rate / base if rate > 0 and base > 0 else None
 
 
 def _as_fast(new: FabricSpec, old: FabricSpec, times: float) -> FabricSpec:

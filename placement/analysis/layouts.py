@@ -41,30 +41,30 @@ def other_widths(plan: Plan) -> Iterator[tuple[str, str, int, PlacedLayout | str
     cannot be. More stages on as many GPUs of a replica leave fewer to each.
     """
     layout, cut = plan.layout, plan.layout.moe_tp > 1
-    now = _Widths.of([stage.gpus for stage in layout.replicas[0]], layout.tp)
+    base = _Widths.of([stage.gpus for stage in layout.replicas[0]], layout.tp)
     shapes: dict[_Widths, Shape] = {}
     for shape in enumerate_shapes(plan.deployment.cluster, plan.deployment.model, cut_experts=cut):
         if (shape.moe_tp > 1) == cut:
             shapes.setdefault(_Widths.of(shape.replicas[0], shape.tp), shape)
     rows: list[tuple[str, str, list[_Widths]]] = []
     if plan.deployment.model.moe is not None and not cut:
-        rows.append(("EP width", "ep", [w for w in shapes if (w.tp, w.stages) == (now.tp, now.stages)]))
-        rows.append(("TP width", "tp", [w for w in shapes if (w.ep, w.stages) == (now.ep, now.stages)]))
-        staged = [w for w in shapes if w.tp == now.tp]
+        rows.append(("EP width", "ep", [w for w in shapes if (w.tp, w.stages) == (base.tp, base.stages)]))
+        rows.append(("TP width", "tp", [w for w in shapes if (w.ep, w.stages) == (base.ep, base.stages)]))
+        staged = [w for w in shapes if w.tp == base.tp]
     else:
-        rows.append(("TP width", "tp", [w for w in shapes if w.stages == now.stages]))
+        rows.append(("TP width", "tp", [w for w in shapes if w.stages == base.stages]))
         staged = list(shapes)
-    staged.sort(key=lambda w: (abs(w.ep * w.stages - now.ep * now.stages), -w.ep))
-    first = {w.stages: w for w in reversed(staged)}
-    rows.append(("stages", "stages", list(first.values())))
+    staged.sort(key=lambda w: (abs(w.ep * w.stages - base.ep * base.stages), -w.ep))
+    by_stages = {w.stages: w for w in reversed(staged)}
+    rows.append(("stages", "stages", list(by_stages.values())))
     for name, of, widths in rows:
-        value = getattr(now, of)
+        value = getattr(base, of)
         below = [w for w in widths if getattr(w, of) < value]
         above = [w for w in widths if getattr(w, of) > value]
         nearest = [max(below, key=lambda w: getattr(w, of))] if below else []
         nearest += [min(above, key=lambda w: getattr(w, of))] if above else []
-        for one in nearest:
-            yield name, of, getattr(one, of), _placed(plan, shapes[one])
+        for widths_of in nearest:
+            yield name, of, getattr(widths_of, of), _placed(plan, shapes[widths_of])
 
 
 def more_or_fewer_copies(plan: Plan) -> Iterator[tuple[int, int, PlacedLayout | str]]:
@@ -73,10 +73,10 @@ def more_or_fewer_copies(plan: Plan) -> Iterator[tuple[int, int, PlacedLayout | 
     slots = [part.slots for part in plan.experts if part is not None]
     if moe is None or not slots:
         return
-    now = max(slots) - moe.experts
-    for copies in (*([max(0, now - layout.ep)] if now else []), now + layout.ep):
+    current = max(slots) - moe.experts
+    for copies in (*([max(0, current - layout.ep)] if current else []), current + layout.ep):
         experts = placed_experts(plan, plan.deployment, layout, copies)
-        yield copies, now, experts if isinstance(experts, str) else (layout, experts)
+        yield copies, current, experts if isinstance(experts, str) else (layout, experts)
 
 
 def placed_experts(
@@ -116,12 +116,12 @@ def _placed(plan: Plan, shape: Shape) -> PlacedLayout | str:
     slots = stage_slots(deployment, shape, plan.request.copies, plan.spread)
     if slots is None:
         return _too_many(plan)
-    most = batch_that_fits(deployment, shape, slots)
-    if not most:
+    largest = batch_that_fits(deployment, shape, slots)
+    if not largest:
         return _too_full(plan, shape, slots)
     try:
-        batch = whole_batch(min(plan.score.batch, most), shape.tp)
-        fit = fitted(deployment.with_batch(batch), Fitting(shape, slots, most))
+        batch = whole_batch(min(plan.score.batch, largest), shape.tp)
+        fit = fitted(deployment.with_batch(batch), Fitting(shape, slots, largest))
     except (InputError, InfeasibleError) as error:
         return str(error)
     if fit is None:

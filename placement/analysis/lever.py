@@ -10,7 +10,7 @@ from placement.plan import Plan
 from placement.scoring import placement_scorer
 
 Kind = Literal["hardware", "workload", "precision", "layout"]
-NEARLY = 1.05
+MARGIN = 1.05
 """How much larger the largest batch within a time may be than a plan's that was made for that time."""
 
 
@@ -32,17 +32,15 @@ class ServiceLevel:
     @classmethod
     def of(cls, plan: Plan) -> ServiceLevel:
         """Return the time per token that a plan was made for; its own where its batch was chosen otherwise."""
-        asked = plan.limit_s
+        limit_s = plan.limit_s
         if not plan.deployment.workload.decodes or plan.request.goal == "latency":
             return cls(None, asked=False)
         full = plan.score.batch >= plan.score.max_batch
-        if asked is not None and plan.over_limit is None:
-            scorer, _ = placement_scorer(
-                plan.deployment, plan.layout, plan.experts, plan.loads, plan.split, unlike=plan.unlike
-            )
+        if limit_s is not None and plan.over_limit is None:
+            scorer, _ = placement_scorer(plan)
             # a batch that was given is well below what the time allows
-            if full or batch_within(scorer, scorer.max_batch, asked) <= 1 + NEARLY * plan.score.batch:
-                return cls(asked, asked=True)
+            if full or batch_within(scorer, scorer.max_batch, limit_s) <= 1 + MARGIN * plan.score.batch:
+                return cls(limit_s, asked=True)
         return cls(None if full else plan.score.tpot_s, asked=False)
 
 
@@ -104,7 +102,7 @@ class Lever:
     @property
     def gain(self) -> float:
         """Gain with the same layout; if not possible, with any layout; -1 if neither is possible."""
-        for found in (self.layout_kept, self.layout_free):
-            if isinstance(found, Reached):
-                return found.gain
+        for result in (self.layout_kept, self.layout_free):
+            if isinstance(result, Reached):
+                return result.gain
         return -1.0

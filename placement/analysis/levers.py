@@ -26,7 +26,7 @@ from topology.base.units import format_quantity
 from topology.changes.overrides import PEAKS, overrides
 from topology.cluster import Cluster
 
-WORTH = 5e-4
+MIN_SHOWN_GAIN = 5e-4
 """Gain below which a lever does nothing that anybody would see."""
 FACTORS = {"+10%": 1.1, "x2": 2.0}
 """By how much figures of the machine are changed."""
@@ -61,11 +61,11 @@ class Levers(Shown):
     @property
     def largest(self) -> list[Lever]:
         """The best change of each lever (except layouts) with a gain at the same layout, largest first."""
-        found: dict[str, Lever] = {}
+        best: dict[str, Lever] = {}
         for row in self.rows:
-            if row.kind != "layout" and isinstance(row.layout_kept, Reached) and row.gain >= WORTH:
-                found.setdefault(row.name, row)
-        return list(found.values())
+            if row.kind != "layout" and isinstance(row.layout_kept, Reached) and row.gain >= MIN_SHOWN_GAIN:
+                best.setdefault(row.name, row)
+        return list(best.values())
 
 
 def find_levers(plan: Plan, *, free: bool = True, on_stage: Say | None = None) -> Levers:
@@ -103,15 +103,15 @@ def figures(bench: Bench) -> Iterator[Lever]:
         elif part == "scale-up" and all(domain.gpus == 1 for domain in cluster.spec.domains):
             why = "no two GPUs share a domain"
         for change, factor in FACTORS.items():
-            made: Deployment | str = why
+            trial: Deployment | str = why
             to = ""
             try:
                 if not why:
                     (changed,) = overrides([cluster], [f"{part}.{figure}={factor:g}x"])
-                    made, to = replace(deployment, cluster=changed), _figure_words(changed, part, figure)
+                    trial, to = (replace(deployment, cluster=changed), _figure_words(changed, part, figure))
             except InputError as error:
-                made = str(error)
-            yield bench.row(name, "hardware", change, to, made)
+                trial = str(error)
+            yield bench.row(name, "hardware", change, to, trial)
 
 
 def _figure_words(cluster: Cluster, part: str, figure: str) -> str:
@@ -133,56 +133,56 @@ def _figure_words(cluster: Cluster, part: str, figure: str) -> str:
 def batch(bench: Bench) -> Iterator[Lever]:
     """Yield other batches."""
     plan = bench.plan
-    for change, many in bench.batches.items():
-        kept = bench.at(plan.deployment, plan.layout, plan.experts, many)
-        there = bench.best_of(bench.base, kept, batch=many) if bench.free else None
-        yield Lever("batch", "workload", change, f"{many:,} from {plan.score.batch:,}", kept, kept, there)
+    for change, size in bench.batches.items():
+        held = bench.at(plan.deployment, plan.layout, plan.experts, size)
+        best = bench.best_of(bench.base, held, batch=size) if bench.free else None
+        yield Lever("batch", "workload", change, f"{size:,} from {plan.score.batch:,}", held, held, best)
 
 
 def context(bench: Bench) -> Iterator[Lever]:
     """Yield half the context, a tenth more, and twice; of both phases with prompts and answers that much longer."""
     deployment = bench.plan.deployment
     work = deployment.workload
-    now = work.context
-    for change, length in {"half": now // 2, "+10%": round(1.1 * now), "x2": 2 * now}.items():
-        if length < 1 or length == now:
+    base = work.context
+    for change, length in {"half": base // 2, "+10%": round(1.1 * base), "x2": 2 * base}.items():
+        if length < 1 or length == base:
             continue
-        made: Deployment | str
+        lengthened: Deployment | str
         try:
-            by = length / now
+            by = length / base
             longer = replace(work, context=length, prompt=by * work.prompt, answer=by * work.answer)
-            made = replace(deployment, workload=longer)
-            odd = made.model.beyond(length)
+            lengthened = replace(deployment, workload=longer)
+            odd = lengthened.model.beyond(length)
         except InputError as error:
-            made, odd = str(error), ""
-        yield replace(bench.row("context", "workload", change, f"{length:,} tokens", made), note=odd)
+            lengthened, odd = str(error), ""
+        yield replace(bench.row("context", "workload", change, f"{length:,} tokens", lengthened), note=odd)
 
 
 def weights(bench: Bench) -> Iterator[Lever]:
     """Yield the next narrower and wider format of the weights."""
     deployment = bench.plan.deployment
     model = deployment.model
-    now = model.precision[model.main_weights]
+    dtype_now = model.precision[model.main_weights]
     formats = [_stored_as(name, deployment) for name in _WEIGHTS]
     sizes = {dtype: bytes_per_param(dtype) for dtype in formats}
-    for change, dtype in _next(bytes_per_param(now), sizes).items():
-        made: Deployment | str
+    for change, dtype in _next(bytes_per_param(dtype_now), sizes).items():
+        recast: Deployment | str
         try:
             changed = model_from_config(dict(model.config), name=model.name, weights=dtype)
-            made = replace(deployment, model=changed)
+            recast = replace(deployment, model=changed)
         except InputError as error:
-            made = str(error)
-        yield bench.row("weights", "precision", change, f"{dtype} from {now}", made)
+            recast = str(error)
+        yield bench.row("weights", "precision", change, f"{dtype} from {dtype_now}", recast)
 
 
 def cache(bench: Bench) -> Iterator[Lever]:
     """Yield the next narrower and wider format of the KV cache."""
     deployment = bench.plan.deployment
-    now = deployment.workload.kv_dtype
+    dtype_now = deployment.workload.kv_dtype
     sizes = {name: cache_bytes_per_element(name) for name in _CACHES}
-    for change, name in _next(cache_bytes_per_element(now), sizes).items():
-        made = replace(deployment, workload=replace(deployment.workload, kv_dtype=name))
-        yield bench.row("KV cache", "precision", change, f"{name} from {now}", made)
+    for change, name in _next(cache_bytes_per_element(dtype_now), sizes).items():
+        recast = replace(deployment, workload=replace(deployment.workload, kv_dtype=name))
+        yield bench.row("KV cache", "precision", change, f"{name} from {dtype_now}", recast)
 
 
 def _next(size: float, sizes: Mapping[str, float]) -> dict[str, str]:
@@ -190,8 +190,8 @@ def _next(size: float, sizes: Mapping[str, float]) -> dict[str, str]:
     near = 0.1  # scales of blocks add to the bytes of a format
     narrower = [name for name in sizes if sizes[name] < size * (1 - near)]
     wider = [name for name in sizes if sizes[name] > size * (1 + near)]
-    found = {"narrower": max(narrower, key=sizes.__getitem__)} if narrower else {}
-    return found | ({"wider": min(wider, key=sizes.__getitem__)} if wider else {})
+    neighbours = {"narrower": max(narrower, key=sizes.__getitem__)} if narrower else {}
+    return neighbours | ({"wider": min(wider, key=sizes.__getitem__)} if wider else {})
 
 
 def _stored_as(name: str, deployment: Deployment) -> str:
@@ -199,33 +199,33 @@ def _stored_as(name: str, deployment: Deployment) -> str:
     if name != "fp4":
         return name
     gpus = [domain.gpu for domain in deployment.cluster.spec.domains]
-    own = all(gpu.vendor == "NVIDIA" and multiply_dtype("nvfp4", gpu)[0] == "fp4" for gpu in gpus)
-    return "nvfp4" if own else "mxfp4"
+    native = all(gpu.vendor == "NVIDIA" and multiply_dtype("nvfp4", gpu)[0] == "fp4" for gpu in gpus)
+    return "nvfp4" if native else "mxfp4"
 
 
 def widths(bench: Bench) -> Iterator[Lever]:
     """Yield the next widths and numbers of stages."""
     plan = bench.plan
     for name, of, value, placed in other_widths(plan) if bench.free else ():
-        now = getattr(plan.layout, of)
-        kept, grown = bench.placed(placed)
+        current = getattr(plan.layout, of)
+        held, grown = bench.placed(placed)
         which = getattr(bench.base, of) == value
         if isinstance(grown, Reached) and not which.any():
             continue  # it fits, but is not deployable: one pool for both phases over several nodes, say
-        there = bench.best_of(bench.base, grown, which=which)
-        yield Lever(name, "layout", _step(now, value), f"{value} from {now}", kept, grown, there)
+        best = bench.best_of(bench.base, grown, which=which)
+        yield Lever(name, "layout", _step(current, value), f"{value} from {current}", held, grown, best)
 
 
 def copies(bench: Bench) -> Iterator[Lever]:
     """Yield one slot fewer and one more on each GPU."""
-    for count, now, placed in more_or_fewer_copies(bench.plan) if bench.free else ():
-        kept, grown = bench.placed(placed)
-        there = bench.freed(bench.plan.deployment, grown, copies=count)
-        yield Lever("copies", "layout", _step(now, count), f"{count} from {now}", kept, grown, there)
+    for count, current, placed in more_or_fewer_copies(bench.plan) if bench.free else ():
+        held, grown = bench.placed(placed)
+        best = bench.freed(bench.plan.deployment, grown, copies=count)
+        yield Lever("copies", "layout", _step(current, count), f"{count} from {current}", held, grown, best)
 
 
-def _step(now: int, value: int) -> str:
-    return "next up" if value > now else "next down"
+def _step(current: int, value: int) -> str:
+    return "next up" if value > current else "next down"
 
 
 LEVERS: Mapping[str, tuple[Callable[[Bench], Iterator[Lever]], ...]] = {

@@ -27,13 +27,13 @@ from placement.layouts.shapes import Shape
 from placement.options import PlanOptions
 from placement.plans.findings import CurveLayout, RedundancyCurve, RedundancyPoint
 from placement.progress import Say, silent
-from placement.scoring import moe_rows, placement_scorer
+from placement.scoring import ExpertPlacement, moe_rows, placement_scorer
 from topology.base.errors import InputError
 
 _MORE_SLOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Slots per GPU above the fewest that are tried."""
 _MOST_SLOTS = 3  # of a layer's, as a multiple of its experts
-_FALLEN = 0.985  # of the best throughput: after this, more copies are not tried
+_STOP_BELOW = 0.985  # of the best throughput: after this, more copies are not tried
 
 
 def choose_redundant(
@@ -80,12 +80,12 @@ def choose_redundant(
                 continue
             points.append(point)
             best = max(best, point.tok_s_per_gpu)
-            if point.tok_s_per_gpu < _FALLEN * best:
+            if point.tok_s_per_gpu < _STOP_BELOW * best:
                 break
     if budget.interrupted:
         slots = base.candidate.slots  # those that chose the layout
-        few = int(slots[0].sum()) - moe.experts
-        points = points or [_scored(deployment, layout, few, slots, base.balancedness, base.score)]
+        redundant_now = int(slots[0].sum()) - moe.experts
+        points = points or [_scored(deployment, layout, redundant_now, slots, base.balancedness, base.score)]
     return RedundancyCurve(layout=CurveLayout(layout.ep, layout.tp, layout.stages), points=tuple(points))
 
 
@@ -95,11 +95,13 @@ def _copies_tried(experts: int, gpus: int) -> Iterator[int]:
     None, a quarter, half and all of what fills the GPUs' last slots, then whole slots on every GPU; at most 3 slots
     for each expert, and no more on a GPU than there are experts.
     """
-    each = -(-experts // gpus)
-    few = each * gpus - experts
-    more = [(each + slots) * gpus - experts for slots in _MORE_SLOTS if each + slots <= experts]
-    most = (_MOST_SLOTS - 1) * experts
-    yield from sorted({0, few // 4, few // 2, few, *(count for count in more if count <= max(most, more[0]))})
+    least = -(-experts // gpus)
+    gap = least * gpus - experts
+    wider = [(least + slots) * gpus - experts for slots in _MORE_SLOTS if least + slots <= experts]
+    limit = (_MOST_SLOTS - 1) * experts
+    yield from sorted(
+        {0, gap // 4, gap // 2, gap, *(count for count in wider if count <= max(limit, wider[0]))}
+    )
 
 
 def _point(
@@ -113,14 +115,15 @@ def _point(
     """Place and score one number of copies on the layout of ``base``; None where it does not fit or is too slow."""
     layout = base.candidate.layout
     experts, _, _ = place_stages(deployment, layout, slots, loads, options, thorough=True)
-    scorer, balance = placement_scorer(deployment, layout, experts, loads, options.split, fair=False)
-    most = wanted_batch(deployment.workload, scorer.max_batch, layout.tp)
+    placed = ExpertPlacement(deployment, layout, experts, loads, options.split)
+    scorer, balance = placement_scorer(placed, fair=False)
+    limit = wanted_batch(deployment.workload, scorer.max_batch, layout.tp)
     if options.goal == "latency":
-        most = min(most, batch_of(1, layout.tp))
-    if not 0 < most <= scorer.max_batch:
+        limit = min(limit, batch_of(1, layout.tp))
+    if not 0 < limit <= scorer.max_batch:
         return None
     limit_s = base.candidate.limit_s
-    batch = batch_within(scorer, most, limit_s, least=most if deployment.workload.batch else 0)
+    batch = batch_within(scorer, limit, limit_s, least=limit if deployment.workload.batch else 0)
     if not batch:
         return None
     return _scored(deployment, layout, redundant, slots, balance, scorer.at(batch))
@@ -134,6 +137,9 @@ def _scored(
     balance: Mapping[int, float],
     score: Score,
 ) -> RedundancyPoint:
+    moe = deployment.model.moe
+    expert_bytes = 0.0 if moe is None else moe.expert_params * weight_sizes(deployment.model)["experts"]
+    counts = (len(moe_rows(deployment, stage.layers)) for stage in layout.replicas[0])
     return RedundancyPoint(
         redundant,
         max(int(row.max()) for row in slots),
@@ -142,13 +148,6 @@ def _scored(
         score.max_batch,
         score.tok_s_per_gpu,
         score.tpot_s,
-        _expert_bytes(deployment, layout, slots),
+        # of the fullest GPU of any stage
+        max(count * int(row.max()) * expert_bytes for count, row in zip(counts, slots, strict=True)),
     )
-
-
-def _expert_bytes(deployment: Deployment, layout: Layout, slots: tuple[Ints, ...]) -> float:
-    """Bytes of the experts' weights on the fullest GPU of any stage."""
-    moe = deployment.model.moe
-    each = 0.0 if moe is None else moe.expert_params * weight_sizes(deployment.model)["experts"]
-    rows = (len(moe_rows(deployment, stage.layers)) for stage in layout.replicas[0])
-    return max(count * int(row.max()) * each for count, row in zip(rows, slots, strict=True))

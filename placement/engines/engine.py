@@ -125,8 +125,8 @@ class Engine(ABC):
         """Return the text of the file for a mapping."""
 
     @abstractmethod
-    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows:
-        """Return the rows of a file, what is wrong with the rest of it in ``found``.
+    def read(self, path: Path, facts: ModelFacts, ranks: int, findings: list[Finding]) -> Rows:
+        """Return the rows of a file, what is wrong with the rest of it in ``findings``.
 
         Raises
         ------
@@ -139,12 +139,10 @@ class Engine(ABC):
 
         Of an engine that splits in a way of its own, with attention of tensor parallelism ``tp``.
         """
-        del part, tp
         return None
 
     def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
         """Return what is not the file's own fault; ``read``: whether rows were found in it."""
-        del facts, ranks, read
         return ()
 
     @abstractmethod
@@ -161,39 +159,33 @@ class Engine(ABC):
 
     def files(self, launch: Launch) -> dict[str, str]:
         """Return further files that the engine reads from the same folder, by name."""
-        del launch
         return {}
 
     def cannot_spread(self, launch: Launch) -> str:
         """Return why one process per host cannot start it with ranks in the plan's order; empty if it can."""
-        del launch
         return ""
 
     def answers_everywhere(self, launch: Launch) -> bool:
         """Whether every host of a replica answers when asked for its health."""
-        del launch
         return True
 
     def serves_everywhere(self, launch: Launch) -> bool:
         """Whether every host of a replica takes requests; else the first one does."""
-        del launch
         return False
 
     def warnings(self, launch: Launch) -> list[str]:
         """Return warnings before the launch, such as a split that differs from the plan's."""
         if launch.split in self.splits:
             return []
-        made = f"the plan was made for split {launch.split}, {self.title.partition(' ')[0]} splits evenly"
-        return [f"{made}: make it with rackplan plan --split even"]
+        reason = f"the plan was made for split {launch.split}, {self.title.partition(' ')[0]} splits evenly"
+        return [f"{reason}: make it with rackplan plan --split even"]
 
     def cannot_hold(self, mapping: ExpertMapping) -> str:
         """Return why it cannot represent a mapping, and the option that avoids it; empty if it can."""
-        del mapping
         return ""
 
     def cannot_run(self, launch: Launch) -> str:
         """Return why it cannot be started this way, and the option that avoids it; empty if it can."""
-        del launch
         return ""
 
     def inspect(self, path: Path, facts: ModelFacts, ranks: int) -> Inspected:
@@ -204,12 +196,12 @@ class Engine(ABC):
         InputError
             If nothing can be read of it.
         """
-        found: list[Finding] = []
+        findings: list[Finding] = []
         try:
-            rows = self.read(path, facts, ranks, found)
+            rows = self.read(path, facts, ranks, findings)
         except NoRowsError as error:
-            return Inspected(None, (*found, *error.findings), self.around(facts, ranks, read=False))
+            return Inspected(None, (*findings, *error.findings), self.around(facts, ranks, read=False))
         inspected = inspect_rows(rows, self.rules, facts, ranks)
-        sound = not any(finding.kind in BAD for finding in found)
+        sound = not any(finding.kind in BAD for finding in findings)
         around = self.around(facts, ranks, read=True)
-        return Inspected(inspected.mapping if sound else None, (*found, *inspected.findings), around)
+        return Inspected(inspected.mapping if sound else None, (*findings, *inspected.findings), around)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from cost.experts.assignment import Assignment
-from cost.experts.loads import ExpertLoads
-from cost.inputs.deployment import Deployment
-from cost.inputs.layout import Layout
 from cost.model import Model
 from cost.resolve import checkpoint_of
 from placement.engines.engine import Engine, Launch, Role
 from placement.engines.findings import require_sound
 from placement.engines.mapping import ExpertMapping, ModelFacts, Place, mapping_of, model_facts, rank_places
 from placement.plan import Plan
-from placement.scoring import moe_rows, placement_balancedness
+from placement.scoring import ExpertPlacement, moe_rows, placement_balancedness
 from topology.base.errors import InputError, input_name
 from topology.base.files import no_room, scratch
 from topology.base.shown import Shown
@@ -66,13 +61,7 @@ class Exported(Shown):
 
 
 def export_plan(
-    plan: Plan,
-    engine: Engine,
-    file: str,
-    *,
-    tp: int | None = None,
-    served: str = "",
-    role: Role = "both",
+    plan: Plan, engine: Engine, file: str, *, tp: int | None = None, served: str = "", role: Role = "both"
 ) -> Exported:
     """Return ``plan`` in the form of ``engine``, as the file that the engine will find at ``file``.
 
@@ -132,44 +121,37 @@ def _balancedness(plan: Plan, engine: Engine, tp: int) -> float:
     """Balancedness under the engine's own split: the plan's, where the engine can be told to."""
     if plan.loads is None:
         return mean_of(plan.balancedness.values())
-    own = engine_balancedness(engine, tp, plan.deployment, plan.layout, plan.experts, plan.loads)
-    if own is not None:
-        return own
+    balance = engine_balancedness(engine, tp, plan)
+    if balance is not None:
+        return balance
     if plan.split in engine.splits:
         return mean_of(plan.balancedness.values())
     return mean_of(
         placement_balancedness(
-            plan.deployment, plan.layout, plan.experts, plan.loads, engine.splits[0]
+            ExpertPlacement(plan.deployment, plan.layout, plan.experts, plan.loads, engine.splits[0])
         ).values()
     )
 
 
-def engine_balancedness(
-    engine: Engine,
-    tp: int,
-    deployment: Deployment,
-    layout: Layout,
-    experts: Sequence[Assignment | None],
-    loads: ExpertLoads,
-) -> float | None:
+def engine_balancedness(engine: Engine, tp: int, plan: Plan) -> float | None:
     """Return mean over max GPU load, over layers and loads, if ``engine`` has its own split; else None."""
-    found: list[float] = []
-    for stage, part in zip(layout.replicas[0], experts, strict=True):
-        if part is None:
+    balances: list[float] = []
+    for stage, part in zip(plan.layout.replicas[0], plan.experts, strict=True):
+        if part is None or plan.loads is None:
             continue
         shares = engine.shares(part, tp)
         if shares is None:
             return None
-        for tokens in loads.tokens[:, moe_rows(deployment, stage.layers)]:
-            found += part.balancedness(tokens, shares).tolist()
-    return mean_of(found)
+        for tokens in plan.loads.tokens[:, moe_rows(plan.deployment, stage.layers)]:
+            balances += part.balancedness(tokens, shares).tolist()
+    return mean_of(balances)
 
 
 def own_balancedness(plan: Plan, engine: Engine | None) -> float | None:
     """Return the balancedness of a plan as ``engine`` splits tokens; None where nobody says how."""
     if engine is None or plan.loads is None:
         return None
-    return engine_balancedness(engine, plan.layout.tp, plan.deployment, plan.layout, plan.experts, plan.loads)
+    return engine_balancedness(engine, plan.layout.tp, plan)
 
 
 def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFacts) -> None:
@@ -181,10 +163,10 @@ def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFa
         except OSError as error:
             raise no_room(error) from None
         try:
-            found = require_sound(path, engine.title, engine.inspect(path, facts, mapping.ranks))
+            reread = require_sound(path, engine.title, engine.inspect(path, facts, mapping.ranks))
         except InputError as error:
             raise InputError(f"{engine.title} cannot hold this plan: {error}") from None
-    if not np.array_equal(found.slot_expert, mapping.slot_expert):
+    if not np.array_equal(reread.slot_expert, mapping.slot_expert):
         raise AssertionError(f"the {engine.name} file does not hold the plan, please report it")
 
 
@@ -194,13 +176,7 @@ def served_name(model: Model) -> str:
 
 
 def _launch(
-    plan: Plan,
-    mapping: ExpertMapping,
-    file: str,
-    facts: ModelFacts,
-    tp: int | None,
-    served: str,
-    role: Role,
+    plan: Plan, mapping: ExpertMapping, file: str, facts: ModelFacts, tp: int | None, served: str, role: Role
 ) -> Launch:
     """Return what a replica of ``plan`` is started with."""
     width = plan.layout.tp if tp is None else tp
@@ -225,14 +201,14 @@ def _launch(
 
 
 def _notes(plan: Plan, launch: Launch) -> list[str]:
-    found = []
+    notes = []
     model = plan.deployment.model
     if launch.model == served_name(model) and not checkpoint_of(model):
-        what = f"no known checkpoint has {model.name}"
-        own = f" with weights in {model.weights_override}" if model.weights_override else ""
-        found.append(f"{what}{own}: replace {launch.model} by one (`model_path`)")
+        reason = f"no known checkpoint has {model.name}"
+        weights = f" with weights in {model.weights_override}" if model.weights_override else ""
+        notes.append(f"{reason}{weights}: replace {launch.model} by one (`model_path`)")
     if launch.tp != plan.layout.tp:
-        found.append(
+        notes.append(
             f"the plan was made and priced for attention with tensor parallelism {plan.layout.tp}, but the "
             f"engine is started with {launch.tp}"
         )
@@ -240,16 +216,16 @@ def _notes(plan: Plan, launch: Launch) -> list[str]:
         sizes = ", ".join(
             f"{stage.layers.start}-{stage.layers.stop - 1}" for stage in plan.layout.replicas[0]
         )
-        found.append(
+        notes.append(
             f"the plan's pipeline stages hold layers {sizes}; an engine with other stage boundaries puts "
             "experts on other GPUs"
         )
     alike = len(plan.layout.replicas) - len(plan.unlike)
     if alike > 1:
-        found.append(f"{alike} replicas: start one server per replica, all with this file")
+        notes.append(f"{alike} replicas: start one server per replica, all with this file")
     for replica in plan.unlike:
         gpus = sum(len(stage.gpus) for stage in plan.layout.replicas[replica])
-        found.append(
+        notes.append(
             f"replica {replica}, of {gpus} GPUs, holds different experts, so this file does not apply to it"
         )
-    return found
+    return notes

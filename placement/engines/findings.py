@@ -19,7 +19,7 @@ Kind = Literal["refused", "wrong", "note"]
 """``refused``: the engine does not start with it. ``wrong``: it starts, and does something else. ``note``: fine."""
 
 BAD: tuple[Kind, ...] = ("refused", "wrong")
-_SHOWN = 24
+_SHOWN_CHARACTERS = 24
 """Characters of a value that a message repeats."""
 
 
@@ -40,9 +40,9 @@ class Finding:
 class NoRowsError(Exception):
     """A file has no rows of expert ids that can be looked at: why not, unless that was found before."""
 
-    def __init__(self, where: str = "", what: str = "", kind: Kind = "refused") -> None:
-        super().__init__(what)
-        self.findings = (Finding(where, what, kind),) if where else ()
+    def __init__(self, where: str = "", problem: str = "", kind: Kind = "refused") -> None:
+        super().__init__(problem)
+        self.findings = (Finding(where, problem, kind),) if where else ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +64,11 @@ class Outcome:
     kind: Kind
     words: str
 
-    def of(self, where: str, *what: str) -> list[Finding]:
+    def of(self, where: str, *problems: str) -> list[Finding]:
         """Return one finding for all of ``what``: the first, and how many more; none where nothing is wrong."""
-        if not what:
+        if not problems:
             return []
-        return [Finding(where, f"{what[0]}{and_more(len(what), ' such')}: {self.words}", self.kind)]
+        return [Finding(where, f"{problems[0]}{and_more(len(problems), ' such')}: {self.words}", self.kind)]
 
 
 @dataclass(frozen=True)
@@ -98,34 +98,34 @@ class Rows:
     moe: Sequence[int] | None = None
 
 
-def inspect_rows(given: Rows, rules: RowRules, facts: ModelFacts, ranks: int) -> Inspected:
+def inspect_rows(table_rows: Rows, rules: RowRules, facts: ModelFacts, ranks: int) -> Inspected:
     """Check rows of expert ids, one a layer, dense ones too as engines do. No mapping where a finding is bad."""
-    rows, places = given.rows, given.places
+    rows, places = table_rows.rows, table_rows.places
     for place, row in zip(places, rows, strict=True):
-        if wrong := _row(place, row, places[0], rows[0], rules, facts):
-            return Inspected(None, tuple(wrong))
+        if row_findings := _row(place, row, places[0], rows[0], rules, facts):
+            return Inspected(None, tuple(row_findings))
     table = np.array(rows, dtype=np.int64)
-    found = [*_values(table, places, rules, facts), *_sizes(table, rules, facts, ranks)]
+    findings = [*_values(table, places, rules, facts), *_sizes(table, rules, facts, ranks)]
     mapping = None
-    if not any(finding.kind in BAD for finding in found):
-        kept = table if given.moe is None else table[list(given.moe)]
-        mapping = ExpertMapping(kept, facts.moe_layers, facts.experts, ranks)
+    if not any(finding.kind in BAD for finding in findings):
+        moe_table = table if table_rows.moe is None else table[list(table_rows.moe)]
+        mapping = ExpertMapping(moe_table, facts.moe_layers, facts.experts, ranks)
         if rules.twice is not None and (doubled := mapping.doubled()):
             layer, rank, _ = doubled[0]
-            found += rules.twice.of(
+            findings += rules.twice.of(
                 f"layer {layer}, rank {rank}", *(f"expert {row[2]} twice" for row in doubled)
             )
             mapping = None if rules.twice.kind in BAD else mapping
-    return Inspected(mapping, tuple(found))
+    return Inspected(mapping, tuple(findings))
 
 
 def _row(
-    place: str, row: object, first: str, head: object, rules: RowRules, facts: ModelFacts
+    place: str, row: object, head_place: str, head: object, rules: RowRules, facts: ModelFacts
 ) -> list[Finding]:
     """What is wrong with one row: looked at before NumPy sees it, which takes no more than 64 bits."""
     if not isinstance(row, list) or not row:
-        what = "an empty list" if row == [] else f"{_short(row)}, not a list"
-        return rules.length.of(place, f"{what} of expert ids")
+        content = "an empty list" if row == [] else f"{_short(row)}, not a list"
+        return rules.length.of(place, f"{content} of expert ids")
     odd = next((value for value in row if type(value) is not int), None)
     if odd is not None or None in row:
         return _odd(place, odd, rules)
@@ -134,7 +134,7 @@ def _row(
     if min(row) < 0:
         return rules.negative.of(place, f"expert {_short(min(row))}")
     if isinstance(head, list) and len(row) != len(head):
-        return rules.length.of(place, f"{len(row)} slots, {first} has {len(head)}")
+        return rules.length.of(place, f"{len(row)} slots, {head_place} has {len(head)}")
     return []
 
 
@@ -163,23 +163,23 @@ def _values(table: Ints, places: Sequence[str], rules: RowRules, facts: ModelFac
     held = np.zeros((len(table), facts.experts), dtype=bool)
     np.put_along_axis(held, table, values=True, axis=1)
     # whether nothing but the last experts of a row is absent: those held come first
-    last = held.sum(axis=1) == facts.experts - np.flip(held, axis=1).argmax(axis=1)
-    found = []
-    for chosen, outcome in ((~last, rules.absent), (last, rules.absent_last or rules.absent)):
+    trailing = held.sum(axis=1) == facts.experts - np.flip(held, axis=1).argmax(axis=1)
+    flaws = []
+    for chosen, outcome in ((~trailing, rules.absent), (trailing, rules.absent_last or rules.absent)):
         cases = np.argwhere(~held & chosen[:, None]).tolist()
         if cases:
-            found += outcome.of(places[cases[0][0]], *(f"expert {expert} has no copy" for _, expert in cases))
-    return found
+            flaws += outcome.of(places[cases[0][0]], *(f"expert {expert} has no copy" for _, expert in cases))
+    return flaws
 
 
 def _sizes(table: Ints, rules: RowRules, facts: ModelFacts, ranks: int) -> list[Finding]:
     slots = table.shape[1]
-    found = []
+    findings = []
     if slots < facts.experts:
-        found += rules.fewer.of("slots", f"{plural(slots, 'slot')} for {plural(facts.experts, 'expert')}")
+        findings += rules.fewer.of("slots", f"{plural(slots, 'slot')} for {plural(facts.experts, 'expert')}")
     if slots % ranks:
-        found += rules.divisible.of("slots", f"{slots} slots do not divide evenly over {ranks} GPUs")
-    return found
+        findings += rules.divisible.of("slots", f"{slots} slots do not divide evenly over {ranks} GPUs")
+    return findings
 
 
 def require_sound(path: Path, engine: str, inspected: Inspected) -> ExpertMapping:
@@ -190,19 +190,21 @@ def require_sound(path: Path, engine: str, inspected: Inspected) -> ExpertMappin
     InputError
         If the file has a bad finding: with the first, and how many more.
     """
-    bad = [finding for finding in inspected.findings if finding.kind in BAD]
-    if bad or inspected.mapping is None:
+    blocking = [finding for finding in inspected.findings if finding.kind in BAD]
+    if blocking or inspected.mapping is None:
         raise InputError(
             first_of(
-                bad, f"{path}: not a valid placement file of {engine}", "; see rackplan import-plan --check"
+                blocking,
+                f"{path}: not a valid placement file of {engine}",
+                "; see rackplan import-plan --check",
             )
         )
     return inspected.mapping
 
 
-def first_of(bad: Sequence[Finding], words: str, hint: str = "") -> str:
+def first_of(blocking: Sequence[Finding], words: str, hint: str = "") -> str:
     """Return ``words`` with the first finding and the number of further ones."""
-    text = f"{words}: {bad[0].where}: {bad[0].what}{and_more(len(bad), hint)}"
+    text = f"{words}: {blocking[0].where}: {blocking[0].what}{and_more(len(blocking), hint)}"
     return text if text.endswith("?") else f"{text}."
 
 
@@ -213,4 +215,4 @@ def _short(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1 << 63:
         return f"a number of {value.bit_length()} bits"
     text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."

@@ -19,7 +19,7 @@ from placement.layouts.partition import split_layers, stage_specs
 from placement.layouts.shapes import Shape, enumerate_shapes
 from placement.options import PlanOptions
 from placement.plan import Plan
-from placement.scoring import placement_proof, placement_scorer, score_placement, score_rivals
+from placement.scoring import ExpertPlacement, placement_proof, placement_scorer, score_rivals
 from placement.verify import verify_plan
 from topology.base.errors import InfeasibleError, InputError, called, input_name
 
@@ -70,16 +70,18 @@ def imported_plan(
     shape = _shape(deployment, mapping.ranks, options.stages or 1, options.tp or 1)
     level = options.service_level(deployment.workload)
     deployment, layout = _laid_out(deployment, mapping, shape)
-    experts = experts_of(mapping, layout)
+    placed = ExpertPlacement(
+        deployment, layout, experts_of(mapping, layout), loads, options.split, objective=options.objective
+    )
     held, limit_s = "", level.limit_s
     if level.usual:
-        scorer, _ = placement_scorer(deployment, layout, experts, loads, options.split)
+        scorer, _ = placement_scorer(placed)
         batch = batch_within(scorer, deployment.workload.batch, level.limit_s)
         fastest_s = scorer.at(batch_of(1, layout.tp)).tpot_s
         held = f"as imported, {usual_words(fastest_s, held=bool(batch))} (default; {called('batch')})"
         limit_s = limit_s if batch else None
-        deployment = deployment.with_batch(batch or deployment.workload.batch)
-    score, balancedness = score_placement(deployment, layout, experts, loads, options.split)
+        placed = replace(placed, deployment=deployment.with_batch(batch or deployment.workload.batch))
+    scorer, balancedness = placement_scorer(placed)
     notes = [note, "no search, the placement is from the file", *loads.notes]
     doubled = mapping.doubled()
     if doubled:
@@ -89,23 +91,23 @@ def imported_plan(
             f"expert {expert}), which does not help when it fails"
         )
     plan = Plan(
-        deployment=deployment,
+        deployment=placed.deployment,
         layout=layout,
-        experts=experts,
+        experts=experts_of(mapping, layout),
         loads=loads,
-        score=score,
+        score=scorer.at(placed.deployment.workload.batch),
         balancedness=balancedness,
-        proof=placement_proof(deployment, layout, experts, loads, options.objective, options.split),
-        baselines=score_rivals(deployment, layout, experts, loads, options.split),
+        proof=placement_proof(placed),
+        baselines=score_rivals(placed),
         notes=tuple(notes),
         service_level=held,
         limit_s=limit_s,
         request=replace(options, ep=mapping.ranks),
         origin="imported",
     )
-    wrong = verify_plan(plan)
-    if wrong:
-        raise InputError(f"{note}: {wrong[0]}.")
+    violations = verify_plan(plan)
+    if violations:
+        raise InputError(f"{note}: {violations[0]}.")
     return replace(plan, failures=find_failures(plan))
 
 
@@ -124,19 +126,19 @@ def _laid_out(deployment: Deployment, mapping: ExpertMapping, shape: Shape) -> t
     """Return the deployment at the batch asked for, or the largest, and the layers on the groups of ``shape``."""
     groups = shape.replicas[0]
     slots = [np.full(mapping.ranks, mapping.slots_per_rank, dtype=np.int64) for _ in groups]
-    most = batch_that_fits(deployment, shape, slots)
-    batch = wanted_batch(deployment.workload, most, shape.tp)
-    if not most:
+    largest = batch_that_fits(deployment, shape, slots)
+    batch = wanted_batch(deployment.workload, largest, shape.tp)
+    if not largest:
         raise InfeasibleError(
             f"HBM capacity binds: {deployment.model.name} with {mapping.slots_per_rank} slots per layer on "
             f"each of {mapping.ranks} GPUs of {deployment.cluster.name} does not fit even one sequence a group; give "
             f"{input_name('stages')}, a larger {input_name('ep')} on more GPUs, a smaller "
             f"{input_name('weights')} or a shorter {input_name('context')}."
         )
-    if batch > most:
+    if batch > largest:
         raise InfeasibleError(
             f"HBM capacity binds: {input_name('batch')} {batch:,.9g} does not fit; the largest that fits is "
-            f"{most:,.9g} sequences per GPU."
+            f"{largest:,.9g} sequences per GPU."
         )
     deployment = deployment.with_batch(batch)
     ranges = split_layers(deployment, groups, tp=shape.tp, slots=slots)

@@ -200,11 +200,11 @@ def require_equal_ranks(slots: Sequence[Ints], experts: int) -> None:
             f"{redundant} on GPUs "
             "of equal memory."
         )
-    first = slots[0]
+    reference = slots[0]
     for counts in slots[1:]:
-        if (len(counts), counts.sum()) != (len(first), first.sum()):
+        if (len(counts), counts.sum()) != (len(reference), reference.sum()):
             raise InputError(
-                f"the plan's stages differ: {len(first)} GPUs with {first.sum()} slots per layer in one, "
+                f"the plan's stages differ: {len(reference)} GPUs with {reference.sum()} slots per layer in one, "
                 f"{len(counts)} with {counts.sum()} in another, but an engine has one EP size for all "
                 "stages; make the plan with "
                 f"rackplan plan --stages 1, or {input_name('stages')} and {input_name('ep')} that fit equal domains."
@@ -214,11 +214,11 @@ def require_equal_ranks(slots: Sequence[Ints], experts: int) -> None:
 def experts_of(mapping: ExpertMapping, layout: Layout) -> tuple[Assignment | None, ...]:
     """Return the assignment of each stage of ``layout``, whose stages have as many GPUs as the mapping ranks."""
     ids = np.array(mapping.layer_ids)
-    found: list[Assignment | None] = []
+    parts: list[Assignment | None] = []
     for stage in layout.replicas[0]:
         inside = (ids >= stage.layers.start) & (ids < stage.layers.stop)
-        found.append(mapping.assignment(inside) if inside.any() else None)
-    return tuple(found)
+        parts.append(mapping.assignment(inside) if inside.any() else None)
+    return tuple(parts)
 
 
 @dataclass(frozen=True)
@@ -244,25 +244,25 @@ class Place:
 
 def device_numbers(cluster: Cluster) -> list[int]:
     """Number of each GPU on its host: from its id, else by order."""
-    found, seen = [], dict[str, int]()
+    numbers, counted = [], dict[str, int]()
     for gpu in cluster.gpus:
         match = re.search(r"\.g(\d+)$", gpu.id)
-        found.append(int(match[1]) if match else seen.get(gpu.node, 0))
-        seen[gpu.node] = seen.get(gpu.node, 0) + 1
-    return found
+        numbers.append(int(match[1]) if match else counted.get(gpu.node, 0))
+        counted[gpu.node] = counted.get(gpu.node, 0) + 1
+    return numbers
 
 
 def nearest_nics(cluster: Cluster, gpu: str) -> tuple[str, ...]:
     """Return the NICs that are the fewest links inside the host away; ``GPU.nic`` is one that is only a cable."""
-    graph, seen, level = cluster.graph, {gpu}, [gpu]
+    graph, visited, level = cluster.graph, {gpu}, [gpu]
     while level:
-        around = {other: graph.nodes[other]["kind"] for one in level for other in graph[one]}
+        around = {neighbour: graph.nodes[neighbour]["kind"] for node in level for neighbour in graph[node]}
         if level == [gpu] and any(kind in SCALE_OUT_KINDS for kind in around.values()):
             return (f"{gpu}.nic",)
-        if nics := sorted(one for one, kind in around.items() if kind == "nic"):
+        if nics := sorted(node for node, kind in around.items() if kind == "nic"):
             return tuple(nics)
-        level = [one for one, kind in around.items() if kind in INSIDE_KINDS and one not in seen]
-        seen.update(level)
+        level = [node for node, kind in around.items() if kind in INSIDE_KINDS and node not in visited]
+        visited.update(level)
     return ()
 
 
@@ -274,7 +274,7 @@ def rank_places(plan: Plan) -> Iterator[Place]:
         rank = 0
         for number, stage in enumerate(stages):
             for gpu in stage.gpus:
-                one = gpus[gpu]
-                nics = nearest_nics(cluster, one.id)
-                yield Place(replica, number, rank, one.id, one.node, numbers[gpu], nics)
+                member = gpus[gpu]
+                nics = nearest_nics(cluster, member.id)
+                yield Place(replica, number, rank, member.id, member.node, numbers[gpu], nics)
                 rank += 1

@@ -38,8 +38,8 @@ def inspect_phy2log(path: Path, facts: ModelFacts, ranks: int) -> Inspected:
 
 
 def _shape_words(shape: tuple[int, ...], facts: ModelFacts) -> str:
-    wanted = len(facts.moe_layers)
-    text = f"{list(shape)}, expected [{wanted}, slots], the MoE layers of {facts.name} in order"
+    expected = len(facts.moe_layers)
+    text = f"{list(shape)}, expected [{expected}, slots], the MoE layers of {facts.name} in order"
     if len(shape) == 3:
         return f"{text}; save one map (map[0]), not several"
     if len(shape) == 2 and shape[0] == facts.layers:

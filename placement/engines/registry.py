@@ -92,10 +92,10 @@ class Checked:
         """One line: whether it loads correctly, and the first reason if not."""
         if self.right:
             return f"{self.file} loads in {self.engine.title} and is valid."
-        bad = [finding for finding in self.findings if finding.kind in BAD]
-        bad.sort(key=lambda finding: finding.kind != "refused")
+        blocking = [finding for finding in self.findings if finding.kind in BAD]
+        blocking.sort(key=lambda finding: finding.kind != "refused")
         word = "does not load" if not self.loads else "loads but is incorrect"
-        return first_of(bad, f"{self.file} {word} in {self.engine.title}")
+        return first_of(blocking, f"{self.file} {word} in {self.engine.title}")
 
 
 def require_ranks(ranks: int, field: str) -> None:
@@ -111,12 +111,7 @@ def require_ranks(ranks: int, field: str) -> None:
 
 
 def check_file(
-    path: Path,
-    engine: Engine,
-    facts: ModelFacts,
-    ranks: int,
-    loads: ExpertLoads | None = None,
-    tp: int = 1,
+    path: Path, engine: Engine, facts: ModelFacts, ranks: int, loads: ExpertLoads | None = None, tp: int = 1
 ) -> Checked:
     """Check a file for an engine that runs ``ranks`` GPUs in the EP group.
 
@@ -154,5 +149,5 @@ def _balance(engine: Engine, mapping: ExpertMapping, loads: ExpertLoads, tp: int
     words = "with tokens of each expert split evenly over its copies"
     if shares is not None:
         words = f"with the split of {engine.title} at tensor parallelism {tp}"
-    each = np.stack([part.balancedness(tokens, shares) for tokens in loads.tokens])
-    return float(each.mean()), words
+    balances = np.stack([part.balancedness(tokens, shares) for tokens in loads.tokens])
+    return float(balances.mean()), words

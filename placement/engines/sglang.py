@@ -65,17 +65,16 @@ class Sglang(Engine):
         lines = ",\n".join(json.dumps(row) for row in rows.tolist())
         return f'{{"{KEY}": [\n{lines}\n]}}\n'
 
-    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows:
+    def read(self, path: Path, facts: ModelFacts, ranks: int, findings: list[Finding]) -> Rows:
         """See :class:`Engine`."""
-        del ranks
         if path.suffix not in (".json", ".pt"):
             text = "does not end in .json or .pt: SGLang takes the path for JSON text"
-            found.append(Finding("name", text, "refused"))
+            findings.append(Finding("name", text, "refused"))
         data = _torch(path) if path.suffix == ".pt" else read_json(path)
         if not isinstance(data, dict):
             text = f'expected one object with the key "{KEY}" alone; SGLang fails on anything else'
             raise NoRowsError("the whole file", text)
-        found += _other_keys(data)
+        findings += _other_keys(data)
         rows = _rows(data[KEY], facts)
         moe = set(facts.moe_layers)
         places = [f"layer {layer}{'' if layer in moe else ' (dense)'}" for layer in range(facts.layers)]
@@ -83,7 +82,6 @@ class Sglang(Engine):
 
     def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
         """See :class:`Engine`."""
-        del facts
         if not read:
             return ()
         text = "set it to slots minus experts; the default of SGLang is 0"
@@ -117,22 +115,22 @@ class Sglang(Engine):
 
     def warnings(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
-        found = []
+        notes = []
         if launch.split not in self.splits:
-            found.append(
+            notes.append(
                 f"the plan was made for split {launch.split}, SGLang takes the nearest copy here; make the "
                 "plan with rackplan plan --split source"
             )
         if launch.split == "source" and launch.ep % max(1, launch.nodes // launch.stages):
-            found.append(
+            notes.append(
                 "static dispatch assumes EP size / nodes GPUs per node, which does not divide evenly here"
             )
         if launch.split == "lp" and launch.model_type not in _LP_MODELS:
-            found.append(
+            notes.append(
                 "SGLang allows --ep-dispatch-algorithm lp only for the DeepSeek-V2/V3 family, and "
                 f"{launch.model} may not belong to it; for dynamic, use rackplan plan --split even"
             )
-        return found
+        return notes
 
 
 def _rows(rows: object, facts: ModelFacts) -> list[object]:
@@ -146,12 +144,12 @@ def _rows(rows: object, facts: ModelFacts) -> list[object]:
         raise NoRowsError(KEY, "three or more axes, but SGLang asserts that there are only layers and slots")
     if len(rows) == facts.layers:
         return rows
-    what = "is it for another model?"
+    hint = "is it for another model?"
     if len(rows) == len(facts.moe_layers):
-        what = "only for the MoE layers? Rows are looked up by absolute layer id, so every layer gets the wrong row"
+        hint = "only for the MoE layers? Rows are looked up by absolute layer id, so every layer gets the wrong row"
     elif len(rows) < facts.layers:
-        what = "SGLang looks rows up by absolute layer id, and has none for the last layers"
-    text = f"{len(rows)} rows, {facts.name} has {facts.layers} layers, dense ones too: {what}"
+        hint = "SGLang looks rows up by absolute layer id, and has none for the last layers"
+    text = f"{len(rows)} rows, {facts.name} has {facts.layers} layers, dense ones too: {hint}"
     raise NoRowsError(KEY, text, "wrong")
 
 
@@ -176,9 +174,9 @@ def _other_keys(data: dict[object, object]) -> list[Finding]:
         raise NoRowsError(COUNT, f"{text}; plan with rackplan plan --loads FILE", "wrong")
     if KEY not in data:
         raise NoRowsError("keys", f"neither {KEY} nor {COUNT}: SGLang fails with NotImplementedError")
-    other = next((str(key)[:40] for key in data if key != KEY), None)
-    text = f"{other!r} is present in addition to {KEY}; SGLang passes on every key and fails with TypeError"
-    return [] if other is None else [Finding("keys", text, "refused")]
+    extra = next((str(key)[:40] for key in data if key != KEY), None)
+    text = f"{extra!r} is present in addition to {KEY}; SGLang passes on every key and fails with TypeError"
+    return [] if extra is None else [Finding("keys", text, "refused")]
 
 
 ENGINE = Sglang()

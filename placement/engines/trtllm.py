@@ -63,26 +63,24 @@ class Trtllm(Engine):
 
     def write(self, mapping: ExpertMapping, facts: ModelFacts) -> str:
         """See :class:`Engine`."""
-        del facts
         rows = zip(mapping.layer_ids, mapping.slot_expert.tolist(), strict=True)
         lines = "".join(f"  {layer}: {json.dumps(row)}\n" for layer, row in rows)
         return f"{SLOTS}: {mapping.slots}\n{ROWS}:\n{lines}{UPDATES}: 0\n"
 
-    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows:
+    def read(self, path: Path, facts: ModelFacts, ranks: int, findings: list[Finding]) -> Rows:
         """See :class:`Engine`."""
-        del ranks
         data = read_yaml(path)
         if not isinstance(data, dict):
             raise NoRowsError("the whole file", f"expected the keys {SLOTS}, {ROWS} and {UPDATES}")
-        found += [*_unknown_keys(data), *_updates(data)]
+        findings += [*_unknown_keys(data), *_updates(data)]
         rows = data.get(ROWS)
         if rows is None:
             text = "absent, so TensorRT-LLM uses its default map"
             raise NoRowsError(ROWS, text, "wrong")
         if not isinstance(rows, dict) or not rows:
             raise NoRowsError(ROWS, "expected expert ids by absolute layer id")
-        found += [*_layers(rows, facts), *_slots(data.get(SLOTS), rows)]
-        if any(finding.kind in BAD for finding in found):
+        findings += [*_layers(rows, facts), *_slots(data.get(SLOTS), rows)]
+        if any(finding.kind in BAD for finding in findings):
             raise NoRowsError
         return Rows(
             [rows[layer] for layer in facts.moe_layers], [f"layer {layer}" for layer in facts.moe_layers]
@@ -90,8 +88,7 @@ class Trtllm(Engine):
 
     def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
         """Return what makes TensorRT-LLM silently ignore the file."""
-        del read
-        found = [
+        findings = [
             Finding(
                 "enable_attention_dp",
                 "must be true, moe_expert_parallel_size above 1 and the file under "
@@ -100,15 +97,15 @@ class Trtllm(Engine):
             )
         ]
         if ranks == 1:
-            found.append(Finding("EP size", "1: TensorRT-LLM silently ignores the file", "wrong"))
+            findings.append(Finding("EP size", "1: TensorRT-LLM silently ignores the file", "wrong"))
         if facts.architecture not in _BALANCED:
             text = (
                 f"{facts.architecture or 'unknown'}: not among the architectures that TensorRT-LLM balances "
                 f"({', '.join(_BALANCED)}); it silently ignores the file unless your version supports the "
                 "architecture"
             )
-            found.append(Finding("architecture", text, "note" if not facts.architecture else "wrong"))
-        return tuple(found)
+            findings.append(Finding("architecture", text, "note" if not facts.architecture else "wrong"))
+        return tuple(findings)
 
     def flags(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
@@ -151,18 +148,18 @@ class Trtllm(Engine):
 
     def warnings(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
-        found = super().warnings(launch)
+        notes = super().warnings(launch)
         if launch.tp > 1:
-            found.append(
+            notes.append(
                 f"the plan runs attention with TP {launch.tp}; TensorRT-LLM's attention DP has one group "
                 "per GPU; make the plan with rackplan plan --tp 1"
             )
         if launch.architecture not in _BALANCED:
-            found.append(
+            notes.append(
                 f"{launch.model} may not be of an architecture that TensorRT-LLM balances "
                 f"({', '.join(_BALANCED)}), so it may silently ignore the file"
             )
-        return found
+        return notes
 
 
 def _options(launch: Launch) -> str:
@@ -193,21 +190,21 @@ def _layers(rows: dict[object, object], facts: ModelFacts) -> list[Finding]:
     read = {whole_of(key) for key in rows}
     absent = [layer for layer in facts.moe_layers if layer not in read]
     strange = [key for key in rows if type(key) is not int or key not in set(facts.moe_layers)]
-    found = []
+    findings = []
     if strange:
-        more = and_more(len(strange))
+        rest = and_more(len(strange))
         text = (
-            f"{facts.name} has no such MoE layer{more}; the engine ignores it; is the plan for another model?"
+            f"{facts.name} has no such MoE layer{rest}; the engine ignores it; is the plan for another model?"
         )
         if type(strange[0]) is not int and whole_of(strange[0]) in facts.moe_layers:
-            text = f"not a whole number{more}, and is read as {whole_of(strange[0])}"
-        found.append(Finding(f"layer {str(strange[0])[:24]}", text, "wrong"))
+            text = f"not a whole number{rest}, and is read as {whole_of(strange[0])}"
+        findings.append(Finding(f"layer {str(strange[0])[:24]}", text, "wrong"))
     if absent:
         counted = set(rows) == set(range(len(facts.moe_layers)))
         hint = "; keys are absolute layer ids, these count MoE layers from 0" if counted else ""
         text = f"absent{and_more(len(absent))}: KeyError when the layer is built{hint}"
-        found.append(Finding(f"layer {absent[0]}", text, "refused"))
-    return found
+        findings.append(Finding(f"layer {absent[0]}", text, "refused"))
+    return findings
 
 
 def _slots(slots: object, rows: dict[object, object]) -> list[Finding]:

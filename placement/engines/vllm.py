@@ -94,8 +94,8 @@ def _hosts(launch: Launch) -> list[str]:
             f"--data-parallel-size-local {local} --data-parallel-start-rank $(({launch.rank} * {local}))",
             f"--data-parallel-address {launch.address} --data-parallel-rpc-port {RPC_PORT + launch.offset}",
         ]
-    others = f"$([ {launch.rank} = 0 ] || echo --headless)"
-    return [f"--nnodes {launch.nodes} --node-rank {launch.rank} --master-addr {launch.address} {others}"]
+    headless = f"$([ {launch.rank} = 0 ] || echo --headless)"
+    return [f"--nnodes {launch.nodes} --node-rank {launch.rank} --master-addr {launch.address} {headless}"]
 
 
 class Vllm(ServedByVllm):
@@ -119,7 +119,6 @@ class Vllm(ServedByVllm):
 
     def write(self, mapping: ExpertMapping, facts: ModelFacts) -> str:
         """See :class:`Engine`."""
-        del facts
         record = {
             "record_type": RECORD,
             "version": 1,
@@ -129,20 +128,18 @@ class Vllm(ServedByVllm):
         }
         return json.dumps(record) + "\n"
 
-    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows:
+    def read(self, path: Path, facts: ModelFacts, ranks: int, findings: list[Finding]) -> Rows:
         """See :class:`Engine`."""
-        del ranks
         record = _record(path)
         rows = record.get(ROWS)
         if not isinstance(rows, dict):
             raise NoRowsError(ROWS, "absent, or not a mapping by MoE layer")
         ordered = _ordered(rows, facts)
-        found += _sizes(record, ordered, facts)
+        findings += _sizes(record, ordered, facts)
         return Rows(ordered, [f"layer {layer} (MoE layer {i})" for i, layer in enumerate(facts.moe_layers)])
 
     def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
         """See :class:`Engine`."""
-        del facts, ranks, read
         return (Finding("vLLM", _UNRELEASED, "note"),)
 
     def flags(self, launch: Launch) -> list[str]:
@@ -160,22 +157,22 @@ class Vllm(ServedByVllm):
 
     def warnings(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
-        now = "0.33.0 runs a plan from its first re-plan on, with RACKPLAN_BALANCER=1 and RACKPLAN_PLAN=plan.json"
-        return [f"NOT RELEASED: {_UNRELEASED}", now, *super().warnings(launch)]
+        later = "0.33.0 runs a plan from its first re-plan on, with RACKPLAN_BALANCER=1 and RACKPLAN_PLAN=plan.json"
+        return [f"NOT RELEASED: {_UNRELEASED}", later, *super().warnings(launch)]
 
 
 def _record(path: Path) -> dict[str, object]:
     """Return the one mapping record of a file."""
     records: list[dict[str, object]] = []
-    others: list[str] = []
+    types: list[str] = []
     for number, value in read_json_lines(path):
         if not isinstance(value, dict):
             raise NoRowsError(f"line {number}", "expected one JSON object a line")
         if value.get("record_type") == RECORD:
             records.append(value)
         else:
-            others.append(str(value.get("record_type"))[:40])
-    if not records and "eplb_load_stats" in others:
+            types.append(str(value.get("record_type"))[:40])
+    if not records and "eplb_load_stats" in types:
         raise NoRowsError("records", "a load recording, not a plan; pass it with --loads")
     if not records:
         raise NoRowsError("records", f'none has "record_type": "{RECORD}"')
@@ -189,29 +186,29 @@ def _record(path: Path) -> dict[str, object]:
 
 def _ordered(rows: dict[str, object], facts: ModelFacts) -> list[object]:
     """Return the rows of all MoE layers."""
-    wanted = [str(index) for index in range(len(facts.moe_layers))]
-    strange = next((key for key in rows if key not in set(wanted)), None)
-    absent = next((key for key in wanted if key not in rows), None)
+    expected = [str(index) for index in range(len(facts.moe_layers))]
+    strange = next((key for key in rows if key not in set(expected)), None)
+    absent = next((key for key in expected if key not in rows), None)
     if strange is not None:
-        text = f"{facts.name} has MoE layers 0 to {len(wanted) - 1}, counted from 0"
+        text = f"{facts.name} has MoE layers 0 to {len(expected) - 1}, counted from 0"
         raise NoRowsError(f"{ROWS}, layer {strange[:24]}", text)
     if absent is not None:
-        raise NoRowsError(f"{ROWS}, layer {absent}", f"absent; {facts.name} has {len(wanted)} MoE layers")
-    return [rows[key] for key in wanted]
+        raise NoRowsError(f"{ROWS}, layer {absent}", f"absent; {facts.name} has {len(expected)} MoE layers")
+    return [rows[key] for key in expected]
 
 
 def _sizes(record: dict[str, object], rows: list[object], facts: ModelFacts) -> list[Finding]:
     """The two counts of the record against its rows."""
-    first = rows[0]
-    if not isinstance(first, list):
+    row = rows[0]
+    if not isinstance(row, list):
         return []
-    found = []
-    for key, wanted in (("num_slots", len(first)), ("num_redundant_experts", len(first) - facts.experts)):
-        given = record.get(key)
-        if type(given) is not int or given != wanted:
-            text = f"{str(given)[:24]}, but the rows have {wanted}: ValueError at the start"
-            found.append(Finding(key, text, "refused"))
-    return found
+    findings = []
+    for key, expected in (("num_slots", len(row)), ("num_redundant_experts", len(row) - facts.experts)):
+        stored = record.get(key)
+        if type(stored) is not int or stored != expected:
+            text = f"{str(stored)[:24]}, but the rows have {expected}: ValueError at the start"
+            findings.append(Finding(key, text, "refused"))
+    return findings
 
 
 ENGINE = Vllm()

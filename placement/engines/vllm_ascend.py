@@ -79,7 +79,6 @@ class VllmAscend(ServedByVllm):
 
     def write(self, mapping: ExpertMapping, facts: ModelFacts) -> str:
         """See :class:`Engine`."""
-        del facts
         layers = [
             {
                 "layer_id": index,
@@ -93,30 +92,29 @@ class VllmAscend(ServedByVllm):
         lines = ",\n".join(json.dumps(layer) for layer in layers)
         return f'{{"moe_layer_count": {len(layers)}, "layer_list": [\n{lines}\n]}}\n'
 
-    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows:
+    def read(self, path: Path, facts: ModelFacts, ranks: int, findings: list[Finding]) -> Rows:
         """See :class:`Engine`."""
         if path.suffix != ".json":
-            found.append(Finding("name", "does not end in .json: TypeError at the start", "refused"))
+            findings.append(Finding("name", "does not end in .json: TypeError at the start", "refused"))
         data = read_json(path)
         layers = data.get("layer_list") if isinstance(data, dict) else None
         if not isinstance(data, dict) or not isinstance(layers, list):
             raise NoRowsError("the whole file", 'expected an object with "moe_layer_count" and "layer_list"')
         _require_count(data.get("moe_layer_count"), len(layers), facts)
-        if found:
+        if findings:
             raise NoRowsError
         rows: list[object] = []
         for layer, entry in zip(facts.moe_layers, layers, strict=True):
             held = _devices(entry, f"layer {layer}", ranks)
-            found += _positions(entry, len(rows), layer)
+            findings += _positions(entry, len(rows), layer)
             rows.append(held)
         return Rows(rows, [f"layer {layer}" for layer in facts.moe_layers])
 
     def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
         """See :class:`Engine`."""
-        del facts
         note = Finding("num_redundant_experts", "must be slots - experts; its default is 0", "note")
-        one = () if ranks > 1 else (Finding("EP size", "1: vllm-ascend ignores the map", "wrong"),)
-        return (note, *one) if read else ()
+        single = () if ranks > 1 else (Finding("EP size", "1: vllm-ascend ignores the map", "wrong"),)
+        return (note, *single) if read else ()
 
     def flags(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
@@ -126,26 +124,26 @@ class VllmAscend(ServedByVllm):
     def warnings(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
         runner = "model runner V1 alone reads the map (VLLM_USE_V2_MODEL_RUNNER unset or 0)"
-        found = [f"{runner}, and its documentation announces the removal of static EPLB"]
+        notes = [f"{runner}, and its documentation announces the removal of static EPLB"]
         if rank_tp(launch.split) != launch.tp and launch.redundant:
             fitting = [split for split in self.splits if rank_tp(split) == launch.tp]
-            found.append(
+            notes.append(
                 f"the plan was made for split {launch.split}, but here each rank takes the copy given by "
                 f"its number, which is nearly even; make the plan with rackplan plan --split {(*fitting, 'even')[0]}"
             )
-        return found
+        return notes
 
 
 def _require_count(count: object, layers: int, facts: ModelFacts) -> None:
-    wanted, place = len(facts.moe_layers), "moe_layer_count"
+    expected, place = len(facts.moe_layers), "moe_layer_count"
     if type(count) is not int or count != layers:
         raise NoRowsError(place, f"{str(count)[:24]}, layer_list has {layers}: rows and count must agree")
-    text = f"{count}, {facts.name} has {wanted} MoE layers"
-    if count == wanted - 1:
+    text = f"{count}, {facts.name} has {expected} MoE layers"
+    if count == expected - 1:
         raise NoRowsError(place, f"{text}: the last layer silently gets the default placement", "wrong")
-    if count < wanted:
+    if count < expected:
         raise NoRowsError(place, f"{text}: ValueError (Invalid EPLB Table)")
-    if count > wanted:
+    if count > expected:
         raise NoRowsError(
             place, f"{text}: the engine ignores the others; is the plan for another model?", "wrong"
         )
@@ -173,8 +171,8 @@ def _devices(entry: object, place: str, ranks: int) -> list[object]:
     if len(devices) < ranks:
         raise NoRowsError(place, f"{len(devices)} devices for {ranks} GPUs: IndexError")
     if len(devices) > ranks:
-        what = f"{len(devices)} devices for {ranks} GPUs: the experts of the others are lost"
-        raise NoRowsError(place, what, "wrong")
+        problem = f"{len(devices)} devices for {ranks} GPUs: the experts of the others are lost"
+        raise NoRowsError(place, problem, "wrong")
     row: list[object] = []
     width = None
     for number, device in enumerate(devices):
@@ -183,8 +181,8 @@ def _devices(entry: object, place: str, ranks: int) -> list[object]:
             raise NoRowsError(place, f'device {number}: expected "device_expert" with expert ids')
         width = len(held) if width is None else width
         if len(held) != width:
-            what = f"device {number} has {len(held)} experts, device 0 has {width}: {VllmAscend.rules.length.words}"
-            raise NoRowsError(place, what)
+            text = f"device {number} has {len(held)} experts, device 0 has {width}: {VllmAscend.rules.length.words}"
+            raise NoRowsError(place, text)
         row += held
     return row
 

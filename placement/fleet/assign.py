@@ -29,28 +29,21 @@ class Replica:
 
     def alike(self, cluster: Cluster) -> tuple[object, ...]:
         """Equal for replicas of a shape that cost the same."""
-        first = {place: number for number, place in enumerate(dict.fromkeys(self.places))}
+        order_of = {place: number for number, place in enumerate(dict.fromkeys(self.places))}
         specs = [cluster.spec.domains[place] for place in self.places]
-        where: tuple[object, ...] = tuple(first[place] for place in self.places)
+        where: tuple[object, ...] = tuple(order_of[place] for place in self.places)
         faulty = any(fault.link for fault in cluster.spec.faults)
         if faulty or any(not spec.switched for spec in specs):
             where += tuple(cluster.gpus[gpu].id.partition(".")[2] for gpu in self.gpus)
         return where
 
 
-@dataclass(frozen=True, eq=False)
-class _Cut:
-    """A block in a domain."""
-
-    place: int
-    gpus: Group
+_Cut = tuple[int, Group]
+"""A block: its domain, and its GPUs."""
 
 
 def assign(
-    classes: Sequence[DomainClass],
-    columns: Sequence[Column],
-    answer: Answer,
-    place_of: Sequence[int],
+    classes: Sequence[DomainClass], columns: Sequence[Column], answer: Answer, place_of: Sequence[int]
 ) -> list[Replica]:
     """Return the replicas of an answer on GPUs; those that join domains come first and take neighbours.
 
@@ -63,26 +56,26 @@ def assign(
         for block in column.shape.blocks
     }
     free: dict[Block, list[_Cut]] = {}
-    for one, patterns in zip(classes, answer.patterns, strict=True):
+    for domains, patterns in zip(classes, answer.patterns, strict=True):
         ordered = sorted(patterns, key=lambda pattern: _order(pattern, joined))
-        for gpus, pattern in zip(one.gpus, ordered, strict=True):
+        for gpus, pattern in zip(domains.gpus, ordered, strict=True):
             start = 0
             slow = [block for block in pattern if block.slow >= 0]
-            end = one.size - sum(block.size for block in slow)
+            end = domains.size - sum(block.size for block in slow)
             for block in pattern:
                 if block.slow >= 0:
                     start = max(start, end)
-                free.setdefault(block, []).append(_Cut(place_of[gpus[0]], gpus[start : start + block.size]))
+                free.setdefault(block, []).append((place_of[gpus[0]], gpus[start : start + block.size]))
                 start += block.size
     for cuts in free.values():
-        cuts.sort(key=lambda cut: (cut.place, cut.gpus))
+        cuts.sort()
     order = sorted(range(len(columns)), key=lambda index: (-len(columns[index].shape.blocks), index))
-    found: dict[int, list[Replica]] = {}
+    replicas: dict[int, list[Replica]] = {}
     for index in order:
         column = columns[index]
         for _ in range(answer.counts[index]):
-            found.setdefault(index, []).append(_take(column, free))
-    return [replica for index in sorted(found) for replica in found[index]]
+            replicas.setdefault(index, []).append(_take(column, free))
+    return [replica for index in sorted(replicas) for replica in replicas[index]]
 
 
 def _order(pattern: Pattern, joined: set[Block]) -> tuple[bool, tuple[tuple[int, Block], ...]]:
@@ -94,13 +87,11 @@ def _order(pattern: Pattern, joined: set[Block]) -> tuple[bool, tuple[tuple[int,
 def _take(column: Column, free: dict[Block, list[_Cut]]) -> Replica:
     """Take the block of which fewest are free, and of each other one the nearest to it."""
     blocks = column.shape.blocks
-    taken: dict[int, _Cut] = {}
-    for index in sorted(range(len(blocks)), key=lambda one: (len(free[blocks[one]]), one)):
+    cuts_of: dict[int, _Cut] = {}
+    for index in sorted(range(len(blocks)), key=lambda number: (len(free[blocks[number]]), number)):
         cuts = free[blocks[index]]
-        anchor = next(iter(taken.values())).place if taken else cuts[0].place
-        nearest = min(range(len(cuts)), key=lambda at: abs(cuts[at].place - anchor))
-        taken[index] = cuts.pop(nearest)
-    ordered = [taken[index] for index in range(len(blocks))]
-    return Replica(
-        column, column.shape.groups([cut.gpus for cut in ordered]), tuple(cut.place for cut in ordered)
-    )
+        anchor = next(iter(cuts_of.values()))[0] if cuts_of else cuts[0][0]
+        nearest = min(range(len(cuts)), key=lambda at: abs(cuts[at][0] - anchor))
+        cuts_of[index] = cuts.pop(nearest)
+    places, gpus = zip(*(cuts_of[index] for index in range(len(blocks))), strict=True)
+    return Replica(column, column.shape.groups(gpus), places)

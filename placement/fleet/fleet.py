@@ -20,7 +20,8 @@ from placement.progress import Say, silent
 from topology.base.errors import InfeasibleError, input_name
 from topology.cluster import Cluster
 
-_CLOSE = 1e-6
+_EQUAL = 1e-6
+"""Part by which rates and times that are the same may differ: sums are rounded in other orders."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,8 +147,8 @@ def make_fleet(
     classes = domain_classes(cluster)
     layers = max(len(decode.model.layers) for decode, _ in traffic.deployments)
     any_shape = any(decode.any_shape for decode, _ in traffic.deployments)
-    mine = shapes_of(cluster, classes, most_stages=layers, any_shape=any_shape)
-    shapes = list(dict.fromkeys([*mine, *sweep_shapes(cluster, classes, traffic)]))
+    enumerated = shapes_of(cluster, classes, most_stages=layers, any_shape=any_shape)
+    shapes = list(dict.fromkeys([*enumerated, *sweep_shapes(cluster, classes, traffic)]))
 
     def found(traffic: Traffic) -> tuple[Traffic, Chosen]:
         priced = []
@@ -156,7 +157,7 @@ def make_fleet(
             say(f"pricing {len(shapes)} shapes of replicas for {decode.model.name}, {which}")
             priced.append(price(classes, shapes, traffic, model, reached))
         _require_columns(cluster, traffic, priced)
-        columns = sum(len(one.columns) for one in priced)
+        columns = sum(len(entry.columns) for entry in priced)
         say(f"choosing among {columns} replicas of different shapes")
         held.enter_context(budget.keeping())  # a first answer takes no time
         return traffic, choose(classes, traffic, priced, options, budget)
@@ -182,9 +183,9 @@ def make_fleet(
         notes=left_out_words(left_out),
         interrupted=budget.interrupted,
     )
-    wrong = verify_fleet(fleet)
-    if wrong:
-        raise AssertionError(f"an illegal fleet was made, please report it: {wrong[0]}")
+    violations = verify_fleet(fleet)
+    if violations:
+        raise AssertionError(f"an illegal fleet was made, please report it: {violations[0]}")
     return fleet
 
 
@@ -194,44 +195,44 @@ def _recomputed(chosen: Chosen, requests_per_s: float, traffic: Traffic, options
     Where they serve less than was counted, since they cost more where they really are, nothing is proven optimal.
     """
     proof, tok_s = chosen.proof, requests_per_s * traffic.osl
-    if options.goal == "throughput":
-        optimal = proof.status == "OPTIMAL" and tok_s >= proof.objective * (1 - _CLOSE)
-        bound = tok_s if optimal else max(proof.bound, tok_s)
-        return Proof("OPTIMAL" if optimal else "FEASIBLE", tok_s, bound, 1 - tok_s / bound)
-    return proof
+    if options.goal != "throughput":
+        return proof
+    optimal = proof.status == "OPTIMAL" and tok_s >= proof.objective * (1 - _EQUAL)
+    bound = tok_s if optimal else max(proof.bound, tok_s)
+    return Proof("OPTIMAL" if optimal else "FEASIBLE", tok_s, bound, 1 - tok_s / bound)
 
 
 def _require_columns(cluster: Cluster, traffic: Traffic, priced: Sequence[Priced]) -> None:
     """Reject a model that fits nowhere, or that keeps its limits nowhere, with the best that is reachable."""
-    for (decode, _), one in zip(traffic.deployments, priced, strict=True):
+    for (decode, _), entry in zip(traffic.deployments, priced, strict=True):
         name = decode.model.name
-        for role, found in one.sweeps.items():
-            if not len(found) and (BOTH not in one.sweeps or role == PREFILL):  # one pool prefills too
+        for role, sweep in entry.sweeps.items():
+            if not len(sweep) and (BOTH not in entry.sweeps or role == PREFILL):  # one pool prefills too
                 raise InfeasibleError(
                     f"HBM capacity binds: no layout of {name} on {cluster.name} holds a sequence of "
-                    f"{found.deployment.workload.context:,} tokens to {role}; the nearest lacks "
-                    f"{found.shortage_bytes / 1e9:.1f} GB per GPU."
+                    f"{sweep.deployment.workload.context:,} tokens to {role}; the nearest lacks "
+                    f"{sweep.shortage_bytes / 1e9:.1f} GB per GPU."
                 )
-        if traffic.tpot_s is not None and one.fastest_tpot_s > traffic.tpot_s:
+        if traffic.tpot_s is not None and entry.fastest_tpot_s > traffic.tpot_s:
             raise LimitError(
                 "tpot_s",
                 f"{input_name('tpot_ms')} {traffic.tpot_s * 1e3:g}: no replica of {name} on {cluster.name} "
-                f"is that fast; the fastest takes {rounded_up(one.fastest_tpot_s * 1e3)} ms a token.",
+                f"is that fast; the fastest takes {rounded_up(entry.fastest_tpot_s * 1e3)} ms a token.",
             )
-        if traffic.ttft_s is not None and one.fastest_ttft_s > traffic.ttft_s:
+        if traffic.ttft_s is not None and entry.fastest_ttft_s > traffic.ttft_s:
             raise LimitError(
                 "ttft_s",
                 f"{input_name('ttft_ms')} {traffic.ttft_s * 1e3:g}: no replica of {name} on {cluster.name} prefills "
                 f"{traffic.isl:,} tokens and transfers their cache that fast; the fastest takes "
-                f"{rounded_up(one.fastest_ttft_s * 1e3)} ms.",
+                f"{rounded_up(entry.fastest_ttft_s * 1e3)} ms.",
             )
-        if not one.columns:
-            both = "meet both the time per token and the time to first token"
+        if not entry.columns:
+            problem = "meet both the time per token and the time to first token"
             if traffic.ttft_s is None:
-                both = "meet the time per token with placed experts"
+                problem = "meet the time per token with placed experts"
             raise LimitError(
                 traffic.first_to_go,
-                f"no replicas of {name} on {cluster.name} {both}; give a longer "
+                f"no replicas of {name} on {cluster.name} {problem}; give a longer "
                 f"{input_name('ttft_ms')} or {input_name('tpot_ms')}.",
             )
 
@@ -262,8 +263,8 @@ def _pools(
             column.tp,
             round(math.log(column.step_s), 9),
         )
-        before = pools.get(same)
-        all_of = (*(before.replicas if before else ()), *group)
+        previous = pools.get(same)
+        all_of = (*(previous.replicas if previous else ()), *group)
         pools[same] = Pool(column.model, column.role, column, all_of)
     order = {BOTH: 0, PREFILL: 1, DECODE: 2}
     return sorted(pools.values(), key=lambda pool: (pool.model, order[pool.role], -pool.gpus))
@@ -306,7 +307,7 @@ def _shared(pools: Sequence[Pool], traffic: Traffic) -> tuple[Pool, ...]:
 def _step_s(pool: Pool, requests_per_s: float, traffic: Traffic) -> float:
     """Return the seconds of a step of a pool that serves so many requests per second, all it can or fewer."""
     column = pool.column
-    if pool.role == PREFILL or not traffic.isl or requests_per_s >= pool.requests_per_s * (1 - _CLOSE):
+    if pool.role == PREFILL or not traffic.isl or requests_per_s >= pool.requests_per_s * (1 - _EQUAL):
         return column.step_s
     return step_at(traffic, column, pool.replicas[0].stages, requests_per_s / len(pool.replicas))
 
@@ -316,46 +317,35 @@ def _idle(
 ) -> tuple[Idle, ...]:
     """Return GPUs that work and are in no replica, by the reason."""
     used = {gpu for pool in pools for replica in pool.replicas for gpu in replica.gpus}
-    found: dict[str, list[int]] = {}
-    smallest: dict[int, int] = {}
+    by_reason: dict[str, list[int]] = {}
+    least: dict[int, int] = {}
     for column in chosen.problem.columns:
         if len(column.shape.blocks) == 1:
             block = column.shape.blocks[0]
-            smallest[block.kind] = min(block.size, smallest.get(block.kind, block.size))
+            least[block.kind] = min(block.size, least.get(block.kind, block.size))
     held = {block.kind for column in chosen.problem.columns for block in column.shape.blocks}
-    for one in classes:
-        for gpus in one.gpus:
-            left = [gpu for gpu in gpus if gpu not in used]
-            if left:
-                reason = _why(one, len(left), smallest, held, options, alone=len(chosen.problem.needs) == 1)
-                found.setdefault(reason, []).extend(left)
-    return tuple(Idle(tuple(sorted(gpus)), reason) for reason, gpus in found.items())
 
+    def why(domains: DomainClass, free: int) -> str:
+        name, takes = domains.spec.gpu.name, least.get(domains.kind)
+        if domains.kind not in held:
+            return f"no layout on {name} meets the service level"
+        if takes is None and free < domains.size:
+            return f"no replica fits on {free} GPUs of a domain of {name}: the smallest one spans several domains"
+        if takes is not None and free < takes:
+            s = "s" * (free > 1)
+            return f"no legal layout for {free} GPU{s} left of a domain of {name}: the least takes {takes}"
+        if options.goal == "throughput":
+            kind = "replica that spans domains" if takes is None else "replica"
+            late = ", since the other pools could not keep up" * (len(chosen.problem.needs) > 1)
+            return f"another {kind} would not serve more{late}"
+        return f"a token costs more on them ({options.goal})"
 
-def _why(
-    one: DomainClass,
-    left: int,
-    smallest: Mapping[int, int],
-    held: set[int],
-    options: FleetOptions,
-    *,
-    alone: bool,
-) -> str:
-    """The reason in words; ``alone``: there is one pool to serve, so that none has to keep up with another."""
-    name = one.spec.gpu.name
-    if one.kind not in held:
-        return f"no layout on {name} meets the service level"
-    least = smallest.get(one.kind)
-    if least is None and left < one.size:
-        return f"no replica fits on {left} GPUs of a domain of {name}: the smallest one spans several domains"
-    if least is not None and left < least:
-        return f"no legal layout for {left} GPU{'s' * (left > 1)} left of a domain of {name}: the least takes {least}"
-    if options.goal == "throughput":
-        what = "replica that spans domains" if least is None else "replica"
-        return f"another {what} would not serve more" + (
-            "" if alone else ", since the other pools could not keep up"
-        )
-    return f"a token costs more on them ({options.goal})"
+    for domains in classes:
+        for gpus in domains.gpus:
+            free = [gpu for gpu in gpus if gpu not in used]
+            if free:
+                by_reason.setdefault(why(domains, len(free)), []).extend(free)
+    return tuple(Idle(tuple(sorted(gpus)), reason) for reason, gpus in by_reason.items())
 
 
 def verify_fleet(fleet: Fleet) -> list[str]:
@@ -364,25 +354,25 @@ def verify_fleet(fleet: Fleet) -> list[str]:
     The rules: every GPU that works is in one replica or idle, and never in two; every pool of every model holds its
     limits and serves its share of the requests.
     """
-    used, wrong = fleet.used(), []
-    idle = [gpu for one in fleet.idle for gpu in one.gpus]
+    used, violations = fleet.used(), []
+    idle = [gpu for entry in fleet.idle for gpu in entry.gpus]
     twice = [gpu for gpu, count in Counter([*used, *idle]).items() if count > 1]
     total = len(fleet.cluster.gpus)
-    wrong += [f"GPU {fleet.cluster.gpus[gpu].id} is in two places" for gpu in twice]
+    violations += [f"GPU {fleet.cluster.gpus[gpu].id} is in two places" for gpu in twice]
     if sorted([*used, *idle]) != list(range(total)):
-        wrong.append(f"{len(used)} GPUs in use and {len(idle)} idle, of {total} working ones")
+        violations.append(f"{len(used)} GPUs in use and {len(idle)} idle, of {total} working ones")
     traffic = fleet.traffic
     for pool in fleet.pools:
         workload = traffic.deployment(pool.model, pool.role).workload
         if workload.decodes and traffic.tpot_s is not None:
             tpot_s = pool.column.step_s / workload.tokens_per_step
-            if tpot_s > traffic.tpot_s * (1 + _CLOSE):
-                wrong.append(f"a pool takes {tpot_s * 1e3:.3f} ms a token")
-        if pool.column.step_s > pool.column.limit_s * (1 + _CLOSE):
-            wrong.append(f"a {pool.role} pool takes {pool.column.step_s * 1e3:.3f} ms a step")
+            if tpot_s > traffic.tpot_s * (1 + _EQUAL):
+                violations.append(f"a pool takes {tpot_s * 1e3:.3f} ms a token")
+        if pool.column.step_s > pool.column.limit_s * (1 + _EQUAL):
+            violations.append(f"a {pool.role} pool takes {pool.column.step_s * 1e3:.3f} ms a step")
         for replica in pool.replicas:
             if len(set(replica.gpus)) != pool.column.shape.gpus:
-                wrong.append("a replica does not have the GPUs of its shape")
-    if served(fleet.pools, traffic) < fleet.requests_per_s * (1 - _CLOSE):
-        wrong.append("a pool serves less than its share")
-    return wrong
+                violations.append("a replica does not have the GPUs of its shape")
+    if served(fleet.pools, traffic) < fleet.requests_per_s * (1 - _EQUAL):
+        violations.append("a pool serves less than its share")
+    return violations

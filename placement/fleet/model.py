@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 STEPS, STEPS_PER_GPU = 10**6, 2000
 """Whole steps to the most requests per second that any fleet could serve, at least, and for each GPU. Ten times as
 many leave twice the gap in the same time."""
-FEW = 2
+MAX_COUNTED_SINGLY = 2
 """Domains of a class up to which blocks are counted in each, and not by where they lie."""
 COST_STEPS = 10**4
 """Whole steps to one unit of a cost."""
@@ -61,7 +61,7 @@ class Problem:
     @property
     def steps(self) -> int:
         """Whole steps to ``most``."""
-        return max(STEPS, STEPS_PER_GPU * sum(one.domains * one.size for one in self.classes))
+        return max(STEPS, STEPS_PER_GPU * sum(domains.count * domains.size for domains in self.classes))
 
     def rate(self, column: Column) -> int:
         """Requests per second of the whole traffic that ``column`` keeps up with, in steps, rounded down."""
@@ -70,10 +70,6 @@ class Problem:
     def cost_of(self, column: Column) -> int:
         """What the GPUs of ``column`` cost, in steps."""
         return sum(round(self.cost[block.kind] * COST_STEPS) * block.size for block in column.shape.blocks)
-
-    def cost_of_all(self, answer: Answer) -> int:
-        """What all replicas of an answer cost, in steps."""
-        return sum(self.cost_of(one) * n for one, n in zip(self.columns, answer.counts, strict=True) if n)
 
 
 Pattern = tuple[Block, ...]
@@ -103,10 +99,10 @@ class FleetModel:
     arcs: list[dict[tuple[int, int], Any]]
     requests: Any
 
-    def total(self, each: Callable[[Column], int]) -> Any:
+    def total(self, figure: Callable[[Column], int]) -> Any:
         """The sum of a figure over all replicas."""
         return sum(
-            each(column) * count for column, count in zip(self.problem.columns, self.count, strict=True)
+            figure(column) * count for column, count in zip(self.problem.columns, self.count, strict=True)
         )
 
 
@@ -126,63 +122,69 @@ def _variables(problem: Problem) -> FleetModel:
     model = cp_model.CpModel()
     count = []
     for number, column in enumerate(problem.columns):
-        most = min(
+        limit = min(
             sum(
-                one.domains * (one.size // block.size)
-                for one in problem.classes
-                if one.kind == block.kind and one.size >= block.size and block.slow in (-1, one.number)
+                domains.count * (domains.size // block.size)
+                for domains in problem.classes
+                if domains.kind == block.kind
+                and domains.size >= block.size
+                and block.slow in (-1, domains.number)
             )
-            // many
-            for block, many in column.blocks.items()
+            // needed
+            for block, needed in column.blocks.items()
         )
-        count.append(model.new_int_var(0, most, f"replicas{number}"))
+        count.append(model.new_int_var(0, limit, f"replicas{number}"))
     return FleetModel(problem, model, count, [], model.new_int_var(0, problem.steps, "requests"))
 
 
 def _pack(built: FleetModel) -> None:
     """Let the blocks of a domain lie one after the other: what ends at a place goes on from there, or stays idle."""
     problem, model = built.problem, built.model
-    wanted = {block for column in problem.columns for block in column.blocks}
-    for one in problem.classes:
-        sizes = sorted({block.size for block in wanted if block.kind == one.kind}, reverse=True)
+    taken = {block for column in problem.columns for block in column.blocks}
+    for domains in problem.classes:
+        sizes = sorted({block.size for block in taken if block.kind == domains.kind}, reverse=True)
         arcs: dict[tuple[int, int], Any] = {}
-        if one.domains <= FEW and one.fast == one.size:
-            built.arcs.append(_in_each(model, one, [size for size in sizes if size <= one.size]))
+        if domains.count <= MAX_COUNTED_SINGLY and domains.fast == domains.size:
+            built.arcs.append(_in_each(model, domains, [size for size in sizes if size <= domains.size]))
             continue
         # where all GPUs are alike blocks come largest first: the same set of them is one path
-        longest = {0: one.size}
-        for start in range(one.size):
+        longest = {0: domains.size}
+        for start in range(domains.size):
             if start not in longest:
                 continue
             for size in sizes:
                 end = start + size
-                fits = end <= one.size and (size <= longest[start] or one.fast < one.size)
-                if fits and one.block(start, size) in wanted:
-                    arcs[start, size] = model.new_int_var(0, one.domains, f"d{one.number}_{start}_{size}")
+                fits = end <= domains.size and (size <= longest[start] or domains.fast < domains.size)
+                if fits and domains.block(start, size) in taken:
+                    arcs[start, size] = model.new_int_var(
+                        0, domains.count, f"d{domains.number}_{start}_{size}"
+                    )
                     longest[end] = max(longest.get(end, 0), size)
-            if one.fast < one.size and start + 1 < one.size:
+            if domains.fast < domains.size and start + 1 < domains.size:
                 # a GPU may be left out before the slow ones
-                arcs[start, 0] = model.new_int_var(0, one.domains, f"d{one.number}_{start}_left")
-                longest.setdefault(start + 1, one.size)
+                arcs[start, 0] = model.new_int_var(0, domains.count, f"d{domains.number}_{start}_left")
+                longest.setdefault(start + 1, domains.size)
         for place in longest:
             out = [flow for (start, _), flow in arcs.items() if start == place]
             into = [flow for (start, size), flow in arcs.items() if start + (size or 1) == place]
             if out:
-                model.add(sum(out) <= (one.domains if place == 0 else sum(into)))
+                model.add(sum(out) <= (domains.count if place == 0 else sum(into)))
         built.arcs.append(arcs)
 
 
-def _in_each(model: cp_model.CpModel, one: DomainClass, sizes: Sequence[int]) -> dict[tuple[int, int], Any]:
+def _in_each(
+    model: cp_model.CpModel, domains: DomainClass, sizes: Sequence[int]
+) -> dict[tuple[int, int], Any]:
     """Count the blocks of each size in each of a few domains: wherever they lie, they fit if they are few enough.
 
     The keys are ``(-1 - domain, size)``.
     """
     counts = {}
-    for domain in range(one.domains):
+    for domain in range(domains.count):
         for size in sizes:
-            most = one.size // size
-            counts[-1 - domain, size] = model.new_int_var(0, most, f"d{one.number}_{domain}_{size}")
-        model.add(sum(size * counts[-1 - domain, size] for size in sizes) <= one.size)
+            limit = domains.size // size
+            counts[-1 - domain, size] = model.new_int_var(0, limit, f"d{domains.number}_{domain}_{size}")
+        model.add(sum(size * counts[-1 - domain, size] for size in sizes) <= domains.size)
     return counts
 
 
@@ -190,15 +192,15 @@ def _take_blocks(built: FleetModel) -> None:
     """Let replicas take no more of a block than the domains are cut into."""
     problem = built.problem
     cut: dict[Block, list[Any]] = {}
-    for one, arcs in zip(problem.classes, built.arcs, strict=True):
+    for domains, arcs in zip(problem.classes, built.arcs, strict=True):
         for (start, size), flow in arcs.items():
             if size:
-                cut.setdefault(one.block(max(start, 0), size), []).append(flow)
-    taken: dict[Block, list[Any]] = {}
+                cut.setdefault(domains.block(max(start, 0), size), []).append(flow)
+    needs: dict[Block, list[Any]] = {}
     for column, count in zip(problem.columns, built.count, strict=True):
-        for block, many in column.blocks.items():
-            taken.setdefault(block, []).append(many * count)
-    for block, terms in taken.items():
+        for block, needed in column.blocks.items():
+            needs.setdefault(block, []).append(needed * count)
+    for block, terms in needs.items():
         built.model.add(sum(terms) <= sum(cut.get(block, [])))
 
 
@@ -216,13 +218,13 @@ def _serve(built: FleetModel) -> None:
             for column, count in zip(problem.columns, built.count, strict=True)
             if column.model == number
         ]
-        both = [problem.rate(column) * count for column, count in counted if column.role == BOTH]
+        one_pool = [problem.rate(column) * count for column, count in counted if column.role == BOTH]
         groups = sorted({column.group for column, _ in counted if column.role != BOTH})
         shares, chosen_of = dict.fromkeys(groups, built.requests), dict[int, Any]()
-        if len(groups) > 1 or both:
+        if len(groups) > 1 or one_pool:
             for group in groups:
                 shares[group] = model.new_int_var(0, problem.steps, f"requests{number}_{group}")
-            model.add(sum(shares.values()) + sum(both) >= built.requests)
+            model.add(sum(shares.values()) + sum(one_pool) >= built.requests)
         if len(groups) > 1:
             for group in groups:
                 chosen = model.new_bool_var(f"limits{number}_{group}")
@@ -230,7 +232,7 @@ def _serve(built: FleetModel) -> None:
                 model.add(shares[group] <= problem.steps * chosen)
             model.add_exactly_one(chosen_of.values())
         for role, (group, share) in product(
-            [role for one, role in problem.needs if one == number], shares.items()
+            [role for index, role in problem.needs if index == number], shares.items()
         ):
             rates = []
             for column, count in counted:
@@ -246,18 +248,18 @@ def _keep_few_layouts(built: FleetModel) -> None:
     problem, model = built.problem, built.model
     if problem.most_layouts is None:
         return
-    names = {one.kind: one.spec.gpu.name for one in problem.classes}
+    names = {allowed.kind: allowed.spec.gpu.name for allowed in problem.classes}
     counts: dict[tuple[int, str, frozenset[str], tuple[int, ...], int], list[Any]] = {}
     for column, count in zip(problem.columns, built.count, strict=True):
         on = frozenset(names[block.kind] for block in column.shape.blocks)
         counts.setdefault((column.model, column.role, on, column.shape.sizes, column.tp), []).append(count)
     used: dict[tuple[object, ...], list[Any]] = {}
-    for number, ((index, role, on, *_), some) in enumerate(counts.items()):
-        one = model.new_bool_var(f"layout{number}")
-        for count in some:
-            model.add(count == 0).only_enforce_if(~one)
+    for number, ((index, role, on, *_), variables) in enumerate(counts.items()):
+        allowed = model.new_bool_var(f"layout{number}")
+        for count in variables:
+            model.add(count == 0).only_enforce_if(~allowed)
         for name in on:
-            used.setdefault((index, role, name), []).append(one)
+            used.setdefault((index, role, name), []).append(allowed)
     for layouts in used.values():
         if len(layouts) > problem.most_layouts:
             model.add(sum(layouts) <= problem.most_layouts)
@@ -302,8 +304,8 @@ def solve(
     answer = Answer(
         counts=tuple(map(solver.value, built.count)),
         patterns=tuple(
-            _paths(one, {arc: many for arc, flow in arcs.items() if (many := solver.value(flow))})
-            for one, arcs in zip(built.problem.classes, built.arcs, strict=True)
+            _paths(domains, {arc: flowing for arc, flow in arcs.items() if (flowing := solver.value(flow))})
+            for domains, arcs in zip(built.problem.classes, built.arcs, strict=True)
         ),
         requests=solver.value(built.requests),
         values=tuple(solver.response_proto.solution),
@@ -312,27 +314,27 @@ def solve(
     return Found(answer, value, bound, optimal)
 
 
-def _paths(one: DomainClass, flow: dict[tuple[int, int], int]) -> tuple[Pattern, ...]:
+def _paths(domains: DomainClass, flow: dict[tuple[int, int], int]) -> tuple[Pattern, ...]:
     """Follow the flow: the blocks of each domain, none of them where it stays empty."""
     if any(start < 0 for start, _ in flow):
         return tuple(
             tuple(
-                one.block(0, size)
-                for (start, size), many in sorted(flow.items(), key=lambda arc: -arc[0][1])
+                domains.block(0, size)
+                for (start, size), count in sorted(flow.items(), key=lambda arc: -arc[0][1])
                 if start == -1 - domain
-                for _ in range(many)
+                for _ in range(count)
             )
-            for domain in range(one.domains)
+            for domain in range(domains.count)
         )
-    found: list[Pattern] = []
-    for _ in range(one.domains):
+    patterns: list[Pattern] = []
+    for _ in range(domains.count):
         place, blocks = 0, []
         while step := next(((start, size) for start, size in flow if start == place), None):
             flow[step] -= 1
             if not flow[step]:
                 del flow[step]
             if step[1]:
-                blocks.append(one.block(*step))
+                blocks.append(domains.block(*step))
             place += step[1] or 1
-        found.append(tuple(blocks))
-    return tuple(found)
+        patterns.append(tuple(blocks))
+    return tuple(patterns)

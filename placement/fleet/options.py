@@ -90,12 +90,12 @@ class Traffic:
         ``limits`` are ``tpot_s`` and ``ttft_s``, the second of both phases alone.
         """
         pairs: list[tuple[Deployment, Deployment | None]] = []
-        for one in models:
+        for deployment in models:
             if lengths is None:
-                pairs.append((one, None))
+                pairs.append((deployment, None))
                 continue
-            decode, prompts = lengths.workloads(one.workload, one.scheduler)
-            pairs.append((replace(one, workload=decode), replace(one, workload=prompts[0][1])))
+            decode, prompts = lengths.workloads(deployment.workload, deployment.scheduler)
+            pairs.append((replace(deployment, workload=decode), replace(deployment, workload=prompts[0][1])))
         return cls(
             deployments=tuple(pairs),
             shares=tuple(shares),
@@ -113,14 +113,14 @@ class Traffic:
     def limits(self) -> str:
         """The limits in words, as a suffix; empty without any."""
         limits = ((self.tpot_s, "a token"), (self.ttft_s, "to the first token"))
-        words = [f"{limit_s * 1e3:,g} ms {what}" for limit_s, what in limits if limit_s is not None]
+        words = [f"{limit_s * 1e3:,g} ms {event}" for limit_s, event in limits if limit_s is not None]
         return f" within {' and '.join(words)}" if words else ""
 
     @property
     def first_to_go(self) -> str:
         """The limit to drop where not all can be met: a default one first, and of two the time to first token."""
-        kept = [name for name in ("ttft_s", "tpot_s") if getattr(self, name) is not None]
-        return next((name for name in kept if name in self.usual), kept[0] if kept else "tpot_s")
+        limits = [name for name in ("ttft_s", "tpot_s") if getattr(self, name) is not None]
+        return next((name for name in limits if name in self.usual), limits[0] if limits else "tpot_s")
 
     @property
     def phases(self) -> tuple[str, ...]:

@@ -28,7 +28,8 @@ from topology.base.errors import InputError
 from topology.cluster import Cluster
 
 Floats = NDArray[np.float64]
-_ALIKE = 1e-9
+_EQUAL = 1e-9
+"""Part by which times and rates that are the same may differ by rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +114,9 @@ class Priced:
 def sweep_shapes(cluster: Cluster, classes: Sequence[DomainClass], traffic: Traffic) -> list[Shape]:
     """Return the shapes of the replicas that a sweep of the whole cluster prices, for every model and role."""
     replicas: dict[tuple[tuple[int, ...], ...], None] = {}
-    for deployment in (one for pair in traffic.deployments for one in pair if one is not None):
-        for what in arranged_in(Pricer(deployment, traffic.redundant)):
-            replicas |= {what.replicas[index]: None for index, _ in what.alike}
+    for deployment in (phase for pair in traffic.deployments for phase in pair if phase is not None):
+        for arrangement in arranged_in(Pricer(deployment, traffic.redundant)):
+            replicas |= {arrangement.replicas[index]: None for index, _ in arrangement.alike}
     return shapes_like(cluster, classes, replicas)
 
 
@@ -140,13 +141,13 @@ def price(
     sweeps, rows = {}, {}
     for role, deployment in ((DECODE, decode_deployment), (PREFILL, prefill_deployment)):
         if deployment is not None:
-            found, which = price_on(deployment, places, traffic, role)
-            sweeps[role], rows[role] = found, which
+            swept, which = price_on(deployment, places, traffic, role)
+            sweeps[role], rows[role] = swept, which
     decode = sweeps[DECODE]
-    kept = {role: plan_rows(sweeps[role]) for role in sweeps}
-    fastest_tpot_s = float(np.min(1 / decode.tok_s_per_user[kept[DECODE]], initial=np.inf))
+    legal = {role: plan_rows(sweeps[role]) for role in sweeps}
+    fastest_tpot_s = float(np.min(1 / decode.tok_s_per_user[legal[DECODE]], initial=np.inf))
     slowest_s = np.full(len(decode), (traffic.tpot_s or np.inf) * decode.deployment.workload.tokens_per_step)
-    kept[DECODE] &= decode.tok_s_per_user >= (1 - _ALIKE) / traffic.tpot_s if traffic.tpot_s else True
+    legal[DECODE] &= decode.tok_s_per_user >= (1 - _EQUAL) / traffic.tpot_s if traffic.tpot_s else True
     named = [shape for shape, _ in places]
 
     def best(columns: Sequence[Column]) -> list[Column]:
@@ -160,39 +161,39 @@ def price(
 
     if prefill_deployment is None:
         side = _Side(model, DECODE, decode, rows[DECODE], decode.tok_s, named)
-        columns = best(side.best(kept[DECODE], 0, slowest_s))
+        columns = best(side.best(legal[DECODE], 0, slowest_s))
         return Priced(sweeps, columns, fastest_tpot_s, 0.0)
     prefill = sweeps[PREFILL]
-    decoders, prefillers, first, path = pool_rates(traffic, decode, prefill)
+    decoders, prefillers, first_token, path = pool_rates(traffic, decode, prefill)
     sides = (
         _Side(model, DECODE, decode, rows[DECODE], decoders, named),
         _Side(model, PREFILL, prefill, rows[PREFILL], prefillers, named),
     )
-    soonest = first.seconds(slice(None), np.min(first.receive_s, initial=np.inf))
+    soonest = first_token.seconds(slice(None), np.min(first_token.receive_s, initial=np.inf))
     fastest_ttft_s = float(np.min(soonest, initial=np.inf))
-    both = _both_phases(traffic, model, places)
-    limits = np.unique(first.receive_s[kept[DECODE]])[::-1]
+    one_pool = _both_phases(traffic, model, places)
+    limits = np.unique(first_token.receive_s[legal[DECODE]])[::-1]
     columns = []
     receive: list[float] = []
-    before: NDArray[np.bool_] | None = None
+    previous: NDArray[np.bool_] | None = None
     for limit in limits.tolist():
-        seconds = first.seconds(slice(None), np.float64(limit))
-        able = kept[PREFILL] & (seconds <= (traffic.ttft_s or np.inf))
+        seconds = first_token.seconds(slice(None), np.float64(limit))
+        able = legal[PREFILL] & (seconds <= (traffic.ttft_s or np.inf))
         move_s = np.asarray(seconds - prefill.step_s)
-        if before is not None and (able == before).all():
+        if previous is not None and (able == previous).all():
             continue  # the same prefill for fewer decoding replicas
-        before, group = able, len(receive)
-        some = kept[DECODE] & (first.receive_s <= limit)
-        ours = best(sides[0].best(some, group, slowest_s))
-        theirs = best(sides[1].best(able, group, (traffic.ttft_s or np.inf) - move_s, move_s))
-        if ours and theirs:
-            columns += ours + theirs
+        previous, group = able, len(receive)
+        receivers = legal[DECODE] & (first_token.receive_s <= limit)
+        decode_columns = best(sides[0].best(receivers, group, slowest_s))
+        prefill_columns = best(sides[1].best(able, group, (traffic.ttft_s or np.inf) - move_s, move_s))
+        if decode_columns and prefill_columns:
+            columns += decode_columns + prefill_columns
             receive.append(limit)
     return Priced(
-        sweeps | both.sweeps,
-        columns + best(both.columns),
-        min(fastest_tpot_s, both.fastest_tpot_s),
-        min(fastest_ttft_s, both.fastest_ttft_s),
+        sweeps | one_pool.sweeps,
+        columns + best(one_pool.columns),
+        min(fastest_tpot_s, one_pool.fastest_tpot_s),
+        min(fastest_ttft_s, one_pool.fastest_ttft_s),
         tuple(receive) or (np.inf,),
         path,
     )
@@ -204,25 +205,25 @@ def _both_phases(traffic: Traffic, model: int, places: Sequence[tuple[Shape, tup
     What they serve is what :class:`cost.serving.one_pool.Stays` says; no cache moves.
     """
     deployment = traffic.deployment(model, BOTH)
-    most = math.inf if deployment.any_shape else MAX_MIXED_GPUS
-    able = [(shape, groups) for shape, groups in places if shape.gpus <= most]
+    largest = math.inf if deployment.any_shape else MAX_MIXED_GPUS
+    able = [(shape, groups) for shape, groups in places if shape.gpus <= largest]
     none = Priced({}, [], math.inf, math.inf)
     try:
-        found, which = price_on(deployment, able, traffic, BOTH)
+        swept, which = price_on(deployment, able, traffic, BOTH)
     except InputError:  # none of the few that are small enough is legal
         return none
-    if not len(found):
+    if not len(swept):
         return none
-    found, served = _with_stay(found)
-    legal, tpot_s, ttft_s = plan_rows(found), traffic.tpot_s or np.inf, traffic.ttft_s or np.inf
-    own_s = served.prefill_s - found.step_s
+    swept, served = _with_stay(swept)
+    legal, tpot_s, ttft_s = plan_rows(swept), traffic.tpot_s or np.inf, traffic.ttft_s or np.inf
+    own_s = served.prefill_s - swept.step_s
     longest_s = np.minimum(tpot_s * deployment.workload.tokens_per_step, ttft_s - own_s)
-    kept = legal & (found.step_s <= longest_s * (1 + _ALIKE))
-    side = _Side(model, BOTH, found, which, served.requests_per_s, [shape for shape, _ in able])
+    within = legal & (swept.step_s <= longest_s * (1 + _EQUAL))
+    side = _Side(model, BOTH, swept, which, served.requests_per_s, [shape for shape, _ in able])
     token_s, first_s = (
-        float(np.min(each[legal], initial=np.inf)) for each in (1 / found.tok_s_per_user, served.prefill_s)
+        float(np.min(row[legal], initial=np.inf)) for row in (1 / swept.tok_s_per_user, served.prefill_s)
     )
-    return Priced({BOTH: found}, side.best(kept, -1, longest_s, own_s), token_s, first_s)
+    return Priced({BOTH: swept}, side.best(within, -1, longest_s, own_s), token_s, first_s)
 
 
 def pool_rates(
@@ -234,15 +235,15 @@ def pool_rates(
     decode pool of its own (:func:`cost.serving.steady_state.busy_share`): several share what comes, and wait less.
     """
     path = kv_path(decode.deployment, prefill.deployment)
-    first = FirstToken.of(decode, prefill, path)
+    first_token = FirstToken.of(decode, prefill, path)
     answers = decode.deployment.workload.tokens_per_step / traffic.osl
-    decoders = Workers.of(decode, answers, path, first.cache_bytes).requests_per_s
-    prefillers = Workers.of(prefill, 1.0, path, first.cache_bytes).requests_per_s
+    decoders = Workers.of(decode, answers, path, first_token.cache_bytes).requests_per_s
+    prefillers = Workers.of(prefill, 1.0, path, first_token.cache_bytes).requests_per_s
     token_s = traffic.tpot_s or float(np.mean(decode.step_s)) / decode.deployment.workload.tokens_per_step
     in_step = prefill.batch * prefill.gpus
     prompts_per_s = np.maximum(in_step / prefill.step_s, traffic.near_per_s)
     busy = busy_share(prompts_per_s, traffic.osl * token_s + prefill.step_s, in_step)
-    return decoders, np.minimum(prefillers, busy * in_step / prefill.step_s), first, path
+    return decoders, np.minimum(prefillers, busy * in_step / prefill.step_s), first_token, path
 
 
 def price_on(
@@ -261,7 +262,7 @@ def price_on(
         arrangement_of(deployment.cluster, (groups,), cut=len({len(group) for group in groups}) == 1)
         for _, groups in places
     ]
-    found = sweep(
+    swept = sweep(
         deployment,
         redundant=traffic.redundant,
         cut_experts=False,
@@ -269,15 +270,15 @@ def price_on(
         speeds=(1 / traffic.tpot_s,) if role != PREFILL and traffic.tpot_s else (),
         arranged=arranged,
     )
-    of = np.array([variant.number for variant in found.variants], dtype=np.int64)
-    traffic.swept[key] = found, of[found.layout]
-    return found, of[found.layout]
+    of = np.array([variant.number for variant in swept.variants], dtype=np.int64)
+    traffic.swept[key] = swept, of[swept.layout]
+    return swept, of[swept.layout]
 
 
-def _with_stay(found: Sweep) -> tuple[Sweep, RateMatches]:
+def _with_stay(swept: Sweep) -> tuple[Sweep, RateMatches]:
     """Return a sweep of both phases whose tokens per second count the stay of a request, as a plan's do."""
-    served = Stays.of(found, [(1.0, found.deployment.workload.of_prompt)]).matches()
-    return replace(found, tok_s=served.requests_per_s * served.osl), served
+    served = Stays.of(swept, [(1.0, swept.deployment.workload.of_prompt)]).matches()
+    return replace(swept, tok_s=served.requests_per_s * served.osl), served
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,23 +287,23 @@ class _Side:
 
     model: int
     role: str
-    found: Sweep
+    sweep: Sweep
     place: NDArray[np.int64]
     requests_per_s: Floats
     shapes: Sequence[Shape]
 
     def best(
-        self, kept: NDArray[np.bool_], group: int, limit_s: Floats, besides_s: Floats | None = None
+        self, mask: NDArray[np.bool_], group: int, limit_s: Floats, besides_s: Floats | None = None
     ) -> list[Column]:
         """The row of each shape and tensor-parallel width that serves most requests, of those kept.
 
         Shape by shape, best first: of equals the narrowest and fastest.
         """
-        found, rate, place = self.found, self.requests_per_s, self.place
-        rows = np.flatnonzero(kept & (rate > 0))
-        order = rows[np.lexsort((found.step_s[rows], found.tp[rows], -rate[rows], place[rows]))]
-        widths = place[order] * (int(np.max(found.tp, initial=0)) + 1) + found.tp[order]
-        first = order[np.sort(np.unique(widths, return_index=True)[1])]
+        swept, rate, place = self.sweep, self.requests_per_s, self.place
+        rows = np.flatnonzero(mask & (rate > 0))
+        order = rows[np.lexsort((swept.step_s[rows], swept.tp[rows], -rate[rows], place[rows]))]
+        widths = place[order] * (int(np.max(swept.tp, initial=0)) + 1) + swept.tp[order]
+        best_rows = order[np.sort(np.unique(widths, return_index=True)[1])]
         return [
             Column(
                 self.model,
@@ -310,14 +311,14 @@ class _Side:
                 self.shapes[place[row]],
                 group,
                 float(rate[row]),
-                float(found.tok_s[row]),
-                int(found.tp[row]),
-                float(found.batch[row]),
-                float(found.step_s[row]),
+                float(swept.tok_s[row]),
+                int(swept.tp[row]),
+                float(swept.batch[row]),
+                float(swept.step_s[row]),
                 float(limit_s[row]),
                 0.0 if besides_s is None else float(besides_s[row]),
             )
-            for row in first.tolist()
+            for row in best_rows.tolist()
         ]
 
 
@@ -328,16 +329,16 @@ def drop_dominated(columns: Sequence[Column]) -> list[Column]:
     column that gives no more than its own blocks so filled is never needed.
     """
     alone: dict[tuple[int, int], dict[int, Column]] = {}
-    rest: list[Column] = []
+    joins: list[Column] = []
     for column in columns:
         block = column.shape.blocks[0]
         if len(column.shape.blocks) > 1:
-            rest.append(column)
+            joins.append(column)
             continue
         of = alone.setdefault((block.kind, block.slow), {})
         if block.size not in of or of[block.size].requests_per_s < column.requests_per_s:
             of[block.size] = column
-    kept: list[Column] = []
+    undominated: list[Column] = []
     filled: dict[tuple[int, int], Floats] = {}
     sizes = [block.size for column in columns for block in column.shape.blocks]
     for key, of in alone.items():
@@ -347,40 +348,40 @@ def drop_dominated(columns: Sequence[Column]) -> list[Column]:
             best[size] = best[size - 1]
             if key[1] < 0:
                 best[size] = max([best[size], *(best[s] + best[size - s] for s in chosen if s < size)])
-            if size in of and of[size].requests_per_s > best[size] * (1 + _ALIKE):
+            if size in of and of[size].requests_per_s > best[size] * (1 + _EQUAL):
                 best[size] = of[size].requests_per_s
                 chosen.append(size)
-                kept.append(of[size])
+                undominated.append(of[size])
         filled[key] = best
-    some: dict[tuple[tuple[Block, int], ...], Column] = {}
-    for column in rest:
+    best_joins: dict[tuple[tuple[Block, int], ...], Column] = {}
+    for column in joins:
         blocks = column.shape.blocks
         split = sum(
             float(filled[key][block.size]) for block in blocks if (key := (block.kind, block.slow)) in filled
         )
-        taken = tuple(sorted(column.blocks.items()))
-        before = some.get(taken)
-        better = before is None or before.requests_per_s < column.requests_per_s
-        if column.requests_per_s > split * (1 + _ALIKE) and better:
-            some[taken] = column
-    return kept + _largest_joins(list(some.values()))
+        key_of = tuple(sorted(column.blocks.items()))
+        known = best_joins.get(key_of)
+        better = known is None or known.requests_per_s < column.requests_per_s
+        if column.requests_per_s > split * (1 + _EQUAL) and better:
+            best_joins[key_of] = column
+    return undominated + _largest_joins(list(best_joins.values()))
 
 
 def _largest_joins(columns: Sequence[Column]) -> list[Column]:
     """Leave out joins of one block that several smaller joins on as many blocks beat."""
-    kept: list[Column] = []
+    undominated: list[Column] = []
     of_block: dict[Block, list[Column]] = {}
-    for column in sorted(columns, key=lambda one: len(one.shape.blocks)):
-        many, kinds = len(column.shape.blocks), set(column.shape.blocks)
+    for column in sorted(columns, key=lambda join: len(join.shape.blocks)):
+        count, kinds = len(column.shape.blocks), set(column.shape.blocks)
         smaller = of_block.setdefault(next(iter(kinds)), []) if len(kinds) == 1 else []
         beaten = any(
-            many // len(one.shape.blocks) * one.requests_per_s >= column.requests_per_s * (1 - _ALIKE)
-            for one in smaller
+            count // len(join.shape.blocks) * join.requests_per_s >= column.requests_per_s * (1 - _EQUAL)
+            for join in smaller
         )
         if not beaten:
-            kept.append(column)
+            undominated.append(column)
             smaller.append(column)
-    return kept
+    return undominated
 
 
 def with_figures(column: Column, tok_s: float, batch: float, step_s: float) -> Column:
@@ -395,16 +396,16 @@ def step_at(traffic: Traffic, column: Column, stages: tuple[Group, ...], request
     With balanced experts, at the batch that they hold.
     """
     deployment = traffic.deployment(column.model, column.role)
-    found, _ = price_on(deployment, [(column.shape, stages)], traffic, column.role)
-    row = np.flatnonzero((found.tp == column.tp) & (found.batch == column.batch))[:1]
+    swept, _ = price_on(deployment, [(column.shape, stages)], traffic, column.role)
+    row = np.flatnonzero((swept.tp == column.tp) & (swept.batch == column.batch))[:1]
     if column.role == BOTH:
-        held, _ = Stays.of(found, [(1.0, deployment.workload.of_prompt)]).at_rate(
+        held, _ = Stays.of(swept, [(1.0, deployment.workload.of_prompt)]).at_rate(
             row, np.array([requests_per_s])
         )
     else:
         steps = traffic.osl / deployment.workload.tokens_per_step
         per_s = np.array([requests_per_s * steps / column.shape.gpus])
-        held = batches_held(found.rows(row), per_s)
+        held = batches_held(swept.rows(row), per_s)
     return float(held[1].item())
 
 
@@ -415,26 +416,28 @@ def reprice(
 
     On them a replica keeps its tensor-parallel width and has the largest batch, up to its own, that keeps the limits.
     """
-    found: dict[int, Column] = {}
+    repriced: dict[int, Column] = {}
     for model in range(len(traffic.shares)):
         for role in traffic.roles:
-            some = [n for n, (one, _) in enumerate(replicas) if (one.model, one.role) == (model, role)]
-            if not some:
+            members = [
+                n for n, (replica, _) in enumerate(replicas) if (replica.model, replica.role) == (model, role)
+            ]
+            if not members:
                 continue
-            places = [(replicas[n][0].shape, replicas[n][1]) for n in some]
+            places = [(replicas[n][0].shape, replicas[n][1]) for n in members]
             swept, where = price_on(traffic.deployment(model, role), places, traffic, role)
             if role == BOTH:
                 swept, _ = _with_stay(swept)
-            for number, n in enumerate(some):
+            for number, n in enumerate(members):
                 column = replicas[n][0]
                 able = (where == number) & (swept.tp == column.tp) & (swept.batch <= column.batch)
-                able &= swept.step_s <= column.limit_s * (1 + _ALIKE)
+                able &= swept.step_s <= column.limit_s * (1 + _EQUAL)
                 rows = np.flatnonzero(able)
                 if not len(rows):
                     raise AssertionError("a replica exceeds its limits at its location, please report it")
                 row = int(rows[np.argmax(swept.batch[rows])])
                 part = 1.0 if reached is None else reached.get(column.kind, 1.0)
-                found[n] = with_figures(
+                repriced[n] = with_figures(
                     column, part * float(swept.tok_s[row]), float(swept.batch[row]), float(swept.step_s[row])
                 )
-    return [found[n] for n in range(len(replicas))]
+    return [repriced[n] for n in range(len(replicas))]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from cost.money.prices import PriceBook
 from cost.serving.limits import LimitError
 from placement.budget import Budget
 from placement.fleet.model import COST_STEPS, Answer, FleetModel, Found, Problem, build, solve
@@ -19,22 +18,22 @@ from placement.options import Goal
 from placement.plan import Proof
 from topology.base.errors import NoAnswerError
 from topology.base.units import plural
-from topology.spec import GpuSpec
 
-SLACK = 1e-3
+COST_SLACK = 1e-3
 """Of the cost of a token that a larger fleet may have more; and the relative
 gap at which a later goal is reached."""
-CLOSE = 1e-4
+FIRST_GOAL_GAP = 1e-4
 """Relative gap at which the first goal is reached."""
-_MAIN = 0.8
+_FIRST_GOAL_SHARE = 0.8
 """Of the work that is left, the part of the search for the first goal."""
-_START_S, _LATER_S, _JOINTS_S = 0.5, 4.0, 2.0
+_START_S, _LATER_GOAL_S, _JOINTS_S = 0.5, 4.0, 2.0
 """The solver's own seconds at most of a first look, for a later goal, and for the last."""
-_EQUAL = 1e-5
+_COST_ROUNDING = 1e-5
 """Costs of a request this close are equal: it is what whole numbers lose."""
 _PART_OF_GAIN = 0.5
 """Of what a search for less cost could still gain, the part that it may leave to the next one."""
-_ROUNDS = 12
+_MAX_RATIOS = 12
+"""Ratios of cost to requests that are tried at most; the search ends where one is no better than the last."""
 _FEW_COLUMNS = 3
 """Columns of a pool on a kind of domain that a first answer is made of."""
 
@@ -67,7 +66,7 @@ def choose(
     """Return the best replicas that were found in time.
 
     Goals come one after the other, and none takes from those before it. Throughput: most requests, fewest GPUs. Cost
-    of a token: least for each, then most requests at :data:`SLACK` more. At last fewest joints: a replica stays
+    of a token: least for each, then most requests at :data:`COST_SLACK` more. At last fewest joints: a replica stays
     inside a domain where that is as good.
 
     Raises
@@ -83,29 +82,29 @@ def choose(
     start = _first_answer(problem, budget.fixed(_START_S), options.seed)
     if options.goal == "throughput":
         # no hint: what it is near keeps the search from better ones (measured)
-        first = search.reach(-built.requests, part=_MAIN, gap=CLOSE)
+        reached = search.reach(-built.requests, part=_FIRST_GOAL_SHARE, gap=FIRST_GOAL_GAP)
         if search.best is None or start.requests > search.best.requests:
             search.best = start
             built.model.add(built.requests >= start.requests)
-        bound = problem.steps if math.isnan(first.bound) else -first.bound
+        bound = problem.steps if math.isnan(reached.bound) else -reached.bound
         if not search.best.requests:
             _refuse(problem, traffic, proven=bound < 1)
-        proof = _proof(search.best.requests * tok_s, bound * tok_s, optimal=first.optimal)
-        search.reach(built.total(lambda column: column.shape.gpus), gap=SLACK, most_s=_LATER_S)
+        proof = _proof(search.best.requests * tok_s, bound * tok_s, optimal=reached.optimal)
+        search.reach(built.total(lambda column: column.shape.gpus), gap=COST_SLACK, most_s=_LATER_GOAL_S)
     else:
         cost = built.total(problem.cost_of)
         search.best = start if start.requests else None
         built.model.add(built.requests >= 1)
         if search.best is None:
-            first = search.reach(cost, part=_MAIN, gap=CLOSE, keep=False)
+            reached = search.reach(cost, part=_FIRST_GOAL_SHARE, gap=FIRST_GOAL_GAP, keep=False)
             if search.best is None:
-                _refuse(problem, traffic, proven=first.impossible)
+                _refuse(problem, traffic, proven=reached.impossible)
         proof = _least_per_request(search, cost, tok_s)
     assert search.best is not None  # noqa: S101 - else it is refused
     if any(
-        len(one.shape.blocks) > 1
-        for one, many in zip(problem.columns, search.best.counts, strict=True)
-        if many
+        len(joined.shape.blocks) > 1
+        for joined, count in zip(problem.columns, search.best.counts, strict=True)
+        if count
     ):
         search.reach(built.total(lambda column: len(column.shape.blocks) - 1), most_s=_JOINTS_S)
     unit = _UNITS[options.goal]
@@ -129,14 +128,14 @@ class _Search:
     ) -> Found:
         """Make ``goal`` least, in a part of the work that is left; ``keep`` it so from now on."""
         self.built.model.minimize(goal)
-        found = solve(
+        result = solve(
             self.built, self.clock.part(part), seed=self.seed, start=self.best, gap=gap, most_s=most_s
         )
-        if found.answer is not None:
-            self.best = found.answer
+        if result.answer is not None:
+            self.best = result.answer
             if keep:
-                self.built.model.add(goal <= round(found.value))
-        return found
+                self.built.model.add(goal <= round(result.value))
+        return result
 
 
 def _first_answer(problem: Problem, budget: Budget, seed: int) -> Answer:
@@ -144,7 +143,7 @@ def _first_answer(problem: Problem, budget: Budget, seed: int) -> Answer:
 
     They are those of each pool and kind of domain that serve most at their cost, and the smallest.
     """
-    columns, kept = problem.columns, list[int]()
+    columns, chosen = problem.columns, list[int]()
     pools: dict[object, list[int]] = {}
     for number, column in enumerate(columns):
         kinds = frozenset(block.kind for block in column.shape.blocks)
@@ -152,56 +151,60 @@ def _first_answer(problem: Problem, budget: Budget, seed: int) -> Answer:
     for numbers in pools.values():
         numbers.sort(key=lambda n: -problem.rate(columns[n]) / problem.cost_of(columns[n]))
         smallest = min(numbers, key=lambda n: columns[n].shape.gpus)
-        kept += dict.fromkeys([*numbers[:_FEW_COLUMNS], smallest])
-    built = build(replace(problem, columns=[columns[number] for number in kept]))
+        chosen += dict.fromkeys([*numbers[:_FEW_COLUMNS], smallest])
+    built = build(replace(problem, columns=[columns[number] for number in chosen]))
     built.model.maximize(built.requests)
-    found = solve(built, budget, seed=seed, gap=SLACK).answer
-    counts = {} if found is None else dict(zip(kept, found.counts, strict=True))
-    every = tuple(counts.get(number, 0) for number in range(len(columns)))
-    if found is None:
-        return Answer(every, tuple(() for _ in problem.classes), 0, every)
-    return replace(found, counts=every, values=every)
+    best = solve(built, budget, seed=seed, gap=COST_SLACK).answer
+    counts = {} if best is None else dict(zip(chosen, best.counts, strict=True))
+    expanded = tuple(counts.get(number, 0) for number in range(len(columns)))
+    if best is None:
+        return Answer(expanded, tuple(() for _ in problem.classes), 0, expanded)
+    return replace(best, counts=expanded, values=expanded)
 
 
 def _least_per_request(search: _Search, cost: Any, tok_s: float) -> Proof:
-    """Reach the least cost of a request (Dinkelbach 1967), then most requests that cost :data:`SLACK` more at most.
+    """Reach the least cost of a request (Dinkelbach 1967), then most requests within :data:`COST_SLACK` more.
 
     What would cost less at the last ratio is searched for until there is nothing.
     """
     built, problem = search.built, search.built.problem
+    costs = [problem.cost_of(column) for column in problem.columns]
 
     def ratio() -> float:
         assert search.best is not None  # noqa: S101 - the search began with one
-        return problem.cost_of_all(search.best) / search.best.requests
+        return (
+            sum(cost * count for cost, count in zip(costs, search.best.counts, strict=True))
+            / search.best.requests
+        )
 
     # each pool of its cheapest replicas, as many as are just enough: no whole numbers cost less
     least_of: dict[tuple[int, str], float] = defaultdict(lambda: math.inf)
-    for one in problem.columns:
-        key = one.model, one.role
-        least_of[key] = min(least_of[key], problem.cost_of(one) / max(problem.rate(one), 1))
+    for column, cost_of in zip(problem.columns, costs, strict=True):
+        key = column.model, column.role
+        least_of[key] = min(least_of[key], cost_of / max(problem.rate(column), 1))
     models = {model for model, _ in problem.needs}
     bound = sum(
         min(least_of[model, BOTH], sum(least_of[key] for key in problem.needs if key[0] == model))
         for model in models
     )
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_RATIOS):
         least = ratio()
         # as near the bound as a larger fleet may be, long searches gain a millionth of the cost (measured)
-        most_s = _START_S if least <= bound * (1 + SLACK) else math.inf
-        fine = _fine(problem, least)
-        gain = fine * cost - math.floor(least * fine) * built.requests
-        found = search.reach(gain, part=1 / 3, gap=_PART_OF_GAIN, most_s=most_s, keep=False)
-        if ratio() >= least * (1 - _EQUAL):
-            bound = least if found.optimal else min(bound, least)
+        most_s = _START_S if least <= bound * (1 + COST_SLACK) else math.inf
+        steps_of = _fine(problem, least)
+        gain = steps_of * cost - math.floor(least * steps_of) * built.requests
+        result = search.reach(gain, part=1 / 3, gap=_PART_OF_GAIN, most_s=most_s, keep=False)
+        if ratio() >= least * (1 - _COST_ROUNDING):
+            bound = least if result.optimal else min(bound, least)
             break
     if not search.clock.cut:
-        most, fine = ratio() * (1 + SLACK), _fine(problem, ratio())
-        built.model.add(fine * cost <= math.ceil(most * fine) * built.requests)
-        search.reach(-built.requests, gap=SLACK, most_s=_LATER_S)
+        ceiling, steps_of = ratio() * (1 + COST_SLACK), _fine(problem, ratio())
+        built.model.add(steps_of * cost <= math.ceil(ceiling * steps_of) * built.requests)
+        search.reach(-built.requests, gap=COST_SLACK, most_s=_LATER_GOAL_S)
         search.reach(cost, most_s=_START_S)
     steps = COST_STEPS * tok_s
     reached, bound = ratio() / steps, min(bound, ratio()) / steps
-    return _proof(reached, bound, optimal=bound >= reached * (1 - _EQUAL))
+    return _proof(reached, bound, optimal=bound >= reached * (1 - _COST_ROUNDING))
 
 
 def _fine(problem: Problem, ratio: float) -> int:
@@ -212,10 +215,10 @@ def _fine(problem: Problem, ratio: float) -> int:
 def _problem(
     classes: Sequence[DomainClass], traffic: Traffic, priced: Sequence[Priced], options: FleetOptions
 ) -> Problem:
-    columns = [column for one in priced for column in one.columns]
+    columns = [column for entry in priced for column in entry.columns]
     needs = {(model, phase): share for model, share in enumerate(traffic.shares) for phase in traffic.phases}
-    gpus = sum(one.domains * one.size for one in classes)
-    most = min(
+    gpus = sum(domains.count * domains.size for domains in classes)
+    limit = min(
         gpus
         * max(
             column.requests_per_s / column.shape.gpus
@@ -225,17 +228,10 @@ def _problem(
         / share
         for key, share in needs.items()
     )
-    figure = _costs(options.goal, traffic.deployments[0][0].prices)
-    cost = {one.kind: figure(one.spec.gpu) for one in classes}
-    return Problem(classes, columns, needs, cost, most, options.most_layouts)
-
-
-def _costs(goal: Goal, book: PriceBook) -> Callable[[GpuSpec], float]:
-    if goal == "usd":
-        return lambda gpu: book.price(gpu).value
-    if goal == "power":
-        return lambda gpu: book.power(gpu).value
-    return lambda _: 1.0
+    book = traffic.deployments[0][0].prices
+    figure = {"usd": book.price, "power": book.power}.get(options.goal)
+    cost = {domains.kind: figure(domains.spec.gpu).value if figure else 1.0 for domains in classes}
+    return Problem(classes, columns, needs, cost, limit, options.most_layouts)
 
 
 def _refuse(problem: Problem, traffic: Traffic, *, proven: bool) -> NoReturn:
@@ -248,7 +244,7 @@ def _refuse(problem: Problem, traffic: Traffic, *, proven: bool) -> NoReturn:
         f"to {'prefill' if key[1] == PREFILL else 'decode'} {traffic.deployments[key[0]][0].model.name}"
         for key in problem.needs
     ]
-    gpus = sum(one.domains * one.size for one in problem.classes)
+    gpus = sum(domains.count * domains.size for domains in problem.classes)
     raise LimitError(
         traffic.first_to_go,
         f"{gpus} GPUs do not hold a replica of each kind beside the others{traffic.limits}: the least take "

@@ -35,7 +35,7 @@ class FleetOnUnits:
     lengths: Lengths | None = None
     redundant: int | None = None
     imbalance: float | None = None
-    _found: dict[int, Served | InfeasibleError | NoAnswerError] = field(default_factory=dict)
+    _outcomes: dict[int, Served | InfeasibleError | NoAnswerError] = field(default_factory=dict)
 
     def __call__(self, units: int) -> Served:
         """Return what one fleet on all of ``units`` gives.
@@ -45,15 +45,15 @@ class FleetOnUnits:
         InfeasibleError, NoAnswerError
             If there is none.
         """
-        if units not in self._found:
+        if units not in self._outcomes:
             try:
-                self._found[units] = self._served(units)
+                self._outcomes[units] = self._served(units)
             except (InfeasibleError, NoAnswerError) as error:
-                self._found[units] = error
-        found = self._found[units]
-        if not isinstance(found, Served):
-            raise found
-        return found
+                self._outcomes[units] = error
+        outcome = self._outcomes[units]
+        if not isinstance(outcome, Served):
+            raise outcome
+        return outcome
 
     def _served(self, units: int) -> Served:
         cluster = repeated(self.deployment.cluster, units)
@@ -90,11 +90,6 @@ class FleetOnUnits:
                 for pool in fleet.pools
             ),
             joined=units,
-            proof=ProofData(
-                status=fleet.proof.status,
-                objective=fleet.proof.objective,
-                bound=fleet.proof.bound,
-                gap=fleet.proof.gap,
-            ),
+            proof=ProofData(**vars(fleet.proof)),
             requests_per_s=None if self.lengths is None else fleet.requests_per_s,
         )

@@ -25,18 +25,21 @@ from placement.layouts.fitting import Fitted, fitted_layouts
 from placement.layouts.goals import (
     Aim,
     aim_of,
-    cheaper_kinds,
     fewer_gpus,
     service_words,
     soon_enough,
     with_parts,
 )
+from placement.layouts.goals import (
+    admitted as fits_among,
+)
 from placement.layouts.partition import last_within
 from placement.layouts.price import LayoutKey, faster_splits, first_tokens, key_of, promised
 from placement.layouts.refuse import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
+from placement.layouts.shapes import of_one_kind
 from placement.options import PlanOptions, ServiceLevel
 from placement.progress import Say, silent
-from placement.scoring import placement_scorer
+from placement.scoring import ExpertPlacement, placement_scorer
 
 MOST_PLACED = 80
 """Fast layouts whose experts are really placed before the best of them is taken, or a time per token given up."""
@@ -98,56 +101,57 @@ def choose_layout(
     InfeasibleError
         If nothing fits in HBM, or with experts really placed nothing holds the limits.
     """
-    level, given = options.service_level(deployment.workload), layouts is not None
+    level, fixed = options.service_level(deployment.workload), layouts is not None
     if layouts is None:
         layouts = fitted_layouts(deployment, options.copies, options.spread, cut_experts=options.cuts_experts)
         if not layouts and deployment.model.moe is not None and not options.cuts_experts:
             layouts = fitted_layouts(deployment, options.copies, options.spread, cut_experts=True)
-    asked = [fit for fit in layouts if options.admits(fit.layout)]
-    if not asked and not deployment.any_shape:
+    admitted = [fit for fit in layouts if options.admits(fit.layout)]
+    if not admitted and not deployment.any_shape:
         any_shape = replace(deployment, any_shape=True) if layouts else deployment.for_want_of_deployable()
         return choose_layout(any_shape, loads, options, None, known, say)
     if not layouts:
         refuse_capacity(deployment, options.copies, options.spread)
-    if not asked:
+    if not admitted:
         refuse_layout(deployment, options, layouts)
     aim = aim_of(deployment, options.goal)
     fast: Known = {} if known is None else known
 
     def within(level: ServiceLevel) -> Placed:
-        offered, first = _offered(deployment, asked, level, options)
-        found, best, most = _found(deployment, offered, level.limit_s, aim, options, loads, fast, say)
+        offered, first_s_of = _offered(deployment, admitted, level, options)
+        ranked, best, most_tok_s = _ranked(deployment, offered, level.limit_s, aim, options, loads, fast, say)
         if best is None:
             refuse_speed(deployment, level.limit_s, fastest_step_s(offered))
         if not best.meets:
             refuse_speed(best.candidate.deployment, level.limit_s, best.score.tpot_s)
-        chosen = _simplest(best, found, loads, options, fast)
+        chosen = _simplest(best, ranked, loads, options, fast)
         fastest_s = fastest_step_s(offered) if level.usual and level.limit_s is None else 0.0
-        first_s = first.get(key_of(chosen.candidate.layout))
+        first_s = first_s_of.get(key_of(chosen.candidate.layout))
         words = service_words(deployment, options, level.limit_s, fastest_s, first_s)
-        free = deployment.workload.decodes and not (given or options.widths or deployment.workload.batch)
-        return replace(chosen, service_level=words, most_tok_s=most if free else 0.0)
+        free = deployment.workload.decodes and not (fixed or options.widths or deployment.workload.batch)
+        return replace(chosen, service_level=words, most_tok_s=most_tok_s if free else 0.0)
 
     return relax_default_limits(within, level, {"limit_s"} if level.usual else ())[0]
 
 
 def _offered(
-    deployment: Deployment, asked: Sequence[Fitted], level: ServiceLevel, options: PlanOptions
+    deployment: Deployment, admitted: Sequence[Fitted], level: ServiceLevel, options: PlanOptions
 ) -> tuple[list[Fitted], dict[LayoutKey, float]]:
     """Return the layouts that the goal chooses from, soon enough with the first token, and by shape how soon."""
-    offered, first = list(asked), dict[LayoutKey, float]()
+    offered, first_s_of = list(admitted), dict[LayoutKey, float]()
     if options.goal == "gpus":
-        offered += fewer_gpus(deployment, asked, level.limit_s, options)
+        offered += fewer_gpus(deployment, admitted, level.limit_s, options)
     elif options.goal in ("usd", "power"):
-        offered += cheaper_kinds(deployment, options)
+        # kinds together never cost less than the best of them
+        offered += fits_among(deployment, of_one_kind(deployment), options)
     if level.first_s is not None:
-        arranged = dict.fromkeys(what for fit in offered if fit.shape and (what := fit.shape.what))
-        first = first_tokens(deployment, options.copies, list(arranged))
-        offered = soon_enough(deployment, offered, first, level.first_s)
-    return with_parts(deployment, offered, options.goal), first
+        arranged = dict.fromkeys(cut for fit in offered if fit.shape and (cut := fit.shape.what))
+        first_s_of = first_tokens(deployment, options.copies, list(arranged))
+        offered = soon_enough(deployment, offered, first_s_of, level.first_s)
+    return with_parts(deployment, offered, options.goal), first_s_of
 
 
-def _found(
+def _ranked(
     deployment: Deployment,
     layouts: Sequence[Fitted],
     limit_s: float | None,
@@ -169,18 +173,18 @@ def _found(
     floor = (1 - LOOKED_AT_FIRST) * float(finite.max(initial=0.0))
     count = len(deployment.cluster.gpus)
     alone = (
-        most * count**2 / fit.layout.gpus_used for fit, most in zip(layouts, promise.tolist(), strict=True)
+        rate * count**2 / fit.layout.gpus_used for fit, rate in zip(layouts, promise.tolist(), strict=True)
     )
     most_tok_s = max(filter(math.isfinite, alone), default=0.0)
     while True:
-        able = [fit for fit, most in zip(layouts, promise.tolist(), strict=True) if most >= floor]
-        found = _candidates(deployment, able, limit_s, aim, options)
-        best = _best(found, loads, options, known, say) if found else None
+        able = [fit for fit, rate in zip(layouts, promise.tolist(), strict=True) if rate >= floor]
+        ranked = _candidates(deployment, able, limit_s, aim, options)
+        best = _best(ranked, loads, options, known, say) if ranked else None
         needed = 0.0
         if best is not None and best.meets:
             needed = (1 - PROMISE_OFF) * (1 - options.tolerance) * best.worth[1]
         if len(able) == len(layouts) or floor <= needed:
-            return found, best, most_tok_s
+            return ranked, best, most_tok_s
         floor = needed
 
 
@@ -188,25 +192,25 @@ def _candidates(
     deployment: Deployment, layouts: Sequence[Fitted], limit_s: float | None, aim: Aim, options: PlanOptions
 ) -> list[Candidate]:
     """Return the layouts that may be chosen, best first, those of several stages split for the limit too."""
-    found = candidates(deployment, layouts, limit_s, aim)
-    if not found:
+    ranked = candidates(deployment, layouts, limit_s, aim)
+    if not ranked:
         return []
-    level, value = found[0].worth
+    level, value = ranked[0].worth
     enough = level, (1 - GAINED_AT_MOST) * value
-    near = [one.fitted for one in found if one.worth >= enough]
+    near = [candidate.fitted for candidate in ranked if candidate.worth >= enough]
     splits = faster_splits(deployment, near, limit_s, options.copies, fewest=aim.goal == "latency")
-    more = with_parts(deployment, splits, aim.goal)
-    best = max(one.score.tok_s_per_gpu for one in found)
-    return sorted([*found, *candidates(deployment, more, limit_s, aim, best)], key=_order)
+    split_again = with_parts(deployment, splits, aim.goal)
+    best = max(candidate.score.tok_s_per_gpu for candidate in ranked)
+    return sorted([*ranked, *candidates(deployment, split_again, limit_s, aim, best)], key=_order)
 
 
 def _simplest(
-    best: Placed, found: Sequence[Candidate], loads: ExpertLoads | None, options: PlanOptions, known: Known
+    best: Placed, ranked: Sequence[Candidate], loads: ExpertLoads | None, options: PlanOptions, known: Known
 ) -> Placed:
     """Return the simplest candidate that with its experts placed is within the tolerance of ``best``."""
     level, value = best.worth
     enough = level, (1 - options.tolerance) * value
-    for candidate in sorted(found, key=lambda candidate: candidate.simplicity):
+    for candidate in sorted(ranked, key=lambda candidate: candidate.simplicity):
         if candidate is best.candidate or candidate.worth < enough:
             continue
         if candidate.simplicity >= best.candidate.simplicity:
@@ -218,7 +222,7 @@ def _simplest(
 
 
 def _best(
-    found: Sequence[Candidate], loads: ExpertLoads | None, options: PlanOptions, known: Known, say: Say
+    ranked: Sequence[Candidate], loads: ExpertLoads | None, options: PlanOptions, known: Known, say: Say
 ) -> Placed:
     """Return the best of the first candidates with experts really placed.
 
@@ -227,11 +231,11 @@ def _best(
     """
     best: Placed | None = None
     missed: list[Placed] = []
-    most = min(MOST_PLACED, len(found))
-    for number, candidate in enumerate(found[:MOST_PLACED], 1):
+    tried = min(MOST_PLACED, len(ranked))
+    for number, candidate in enumerate(ranked[:MOST_PLACED], 1):
         if best is not None and candidate.worth <= best.worth:
             break
-        say(f"comparing layouts: experts of {number}, at most {most} of {len(found)}")
+        say(f"comparing layouts: experts of {number}, at most {tried} of {len(ranked)}")
         trial = place(candidate, loads, options, known=known)
         if not trial.meets:
             missed.append(trial)
@@ -277,48 +281,47 @@ def largest_batch_held(
     That is up to :attr:`Candidate.most`, not up to the batch that perfect balance holds: where tokens are few, skewed
     loads leave some experts unread. It is the smallest where nothing holds the time. Balancedness is by layer.
     """
-    most, limit_s = candidate.most, candidate.limit_s
+    limit, limit_s = candidate.most, candidate.limit_s
     while True:
         deployment = candidate.deployment
         batch = deployment.workload.batch
-        scorer, balancedness = placement_scorer(
-            deployment, candidate.layout, experts, loads, split, fair=fair
-        )
+        placed = ExpertPlacement(deployment, candidate.layout, experts, loads, split)
+        scorer, balancedness = placement_scorer(placed, fair=fair)
         held = batch
         if limit_s is not None and not candidate.fitted.fixed:
-            held = _held_near(scorer, batch, min(most, scorer.max_batch), limit_s)
+            held = _held_near(scorer, batch, min(limit, scorer.max_batch), limit_s)
         if held == batch:
             return candidate, scorer.at(batch), balancedness
         # how fast unlike GPUs are depends on the batch: score again, from here on only downwards
-        candidate, most = replace(candidate, deployment=deployment.with_batch(held)), held
+        candidate, limit = replace(candidate, deployment=deployment.with_batch(held)), held
 
 
-def _held_near(scorer: LayoutScorer, batch: float, most: float, limit_s: float) -> float:
+def _held_near(scorer: LayoutScorer, batch: float, limit: float, limit_s: float) -> float:
     """As :func:`batch_within`, at least one sequence a group, where the answer is expected to be ``batch``."""
     if scorer.at(batch).tpot_s > limit_s:
         return batch_within(scorer, batch, limit_s) or batch_of(1, scorer.tp)
-    more = batch_of(1 + round(batch * scorer.tp), scorer.tp)
-    if batch >= most or scorer.at(more).tpot_s > limit_s:
+    larger = batch_of(1 + round(batch * scorer.tp), scorer.tp)
+    if batch >= limit or scorer.at(larger).tpot_s > limit_s:
         return batch
-    return batch_within(scorer, most, limit_s, least=more)
+    return batch_within(scorer, limit, limit_s, least=larger)
 
 
-def batch_within(scorer: LayoutScorer, most: float, tpot_s: float | None, *, least: float = 0.0) -> float:
-    """Return the largest batch from ``least`` to ``most`` whose step takes at most ``tpot_s``; 0 if none does.
+def batch_within(scorer: LayoutScorer, limit: float, tpot_s: float | None, *, least: float = 0.0) -> float:
+    """Return the largest batch from ``least`` to ``limit`` whose step takes at most ``tpot_s``; 0 if none does.
 
     Attention groups have whole sequences, at least one.
     """
-    if tpot_s is None or scorer.at(most).tpot_s <= tpot_s:
-        return most
+    if tpot_s is None or scorer.at(limit).tpot_s <= tpot_s:
+        return limit
     tp = scorer.tp
-    first, last = max(1, math.ceil(least * tp)), round(most * tp)
+    fewest, largest = max(1, math.ceil(least * tp)), round(limit * tp)
 
     def seconds(sequences: int) -> float:
         return scorer.at(batch_of(sequences, tp)).tpot_s
 
-    if first >= last or seconds(first) > tpot_s:
+    if fewest >= largest or seconds(fewest) > tpot_s:
         return 0
-    return batch_of(last_within(first, last, seconds, tpot_s), tp)
+    return batch_of(last_within(fewest, largest, seconds, tpot_s), tp)
 
 
 LOOKED_AT_FIRST = 0.1
@@ -368,9 +371,9 @@ class Candidate:
     @property
     def simplicity(self) -> tuple[int, bool, int, int, int]:
         """Smaller is simpler: as :attr:`Layout.simplicity`, of few copies; not where most would be redundant ones."""
-        moe, most = self.deployment.model.moe, max(int(slots.sum()) for slots in self.slots)
+        moe, slots_held = self.deployment.model.moe, max(int(slots.sum()) for slots in self.slots)
         tp, groups, stages = self.layout.simplicity
-        return tp, moe is not None and most > 2 * moe.experts, groups, stages, most
+        return tp, moe is not None and slots_held > 2 * moe.experts, groups, stages, slots_held
 
 
 def candidates(
@@ -389,12 +392,12 @@ def candidates(
 
     if aim.goal == "latency":
         scored = [at(fit, batch_of(1, fit.layout.tp)) for fit in layouts]
-        scored = [one for one in scored if limit_s is None or one.score.tpot_s <= limit_s]
+        scored = [trial for trial in scored if limit_s is None or trial.score.tpot_s <= limit_s]
         return sorted(scored, key=_order)
     scored = sorted((at(fit, fit.batch) for fit in layouts), key=_order)
     if limit_s is None:
         return scored
-    found: list[Candidate] = []
+    within: list[Candidate] = []
     for candidate in scored:
         fit, least = candidate.fitted, 0.0
         if aim.goal == "throughput":
@@ -403,9 +406,9 @@ def candidates(
             least = min(sequences / fit.layout.gpus_used, fit.batch + 1)
         batch = batch_within(fit.scorer, fit.batch, limit_s, least=fit.batch if fit.fixed else least)
         if batch:
-            found.append(at(fit, batch))
-            best = max(best, found[-1].score.tok_s_per_gpu)
-    return sorted(found, key=_order)
+            within.append(at(fit, batch))
+            best = max(best, within[-1].score.tok_s_per_gpu)
+    return sorted(within, key=_order)
 
 
 def _order(candidate: Candidate) -> tuple[float, float, tuple[int, bool, int, int, int]]:

@@ -55,8 +55,8 @@ def slots_by_free_hbm(free_bytes: Floats, bytes_per_slot: float, *, total: int, 
 
     What is left on the fullest GPU is then as much as it can be. Ties go to the first GPU.
     """
-    left = free_bytes[:, None] - bytes_per_slot * np.arange(1, most + 1)
-    order = np.argsort(-left, axis=None, kind="stable")[:total]
+    remaining = free_bytes[:, None] - bytes_per_slot * np.arange(1, most + 1)
+    order = np.argsort(-remaining, axis=None, kind="stable")[:total]
     return np.bincount(order // most, minlength=free_bytes.size)
 
 
@@ -154,13 +154,13 @@ def fitting_shapes(
         else arranged_shapes(deployment.model, arranged, cut_experts=cut_experts)
     )
     for shape in shapes:
-        found: dict[tuple[bytes, ...], None] = {}
+        tried: dict[tuple[bytes, ...], None] = {}
         ways = (True, False) if deployment.shared.hbm_differs else (True,)
         for copies, equal in product(copies_of(deployment, shape, redundant), ways):
             slots = stage_slots(deployment, shape, copies, spread, equal=equal)
-            if slots is None or (key := tuple(row.tobytes() for row in slots)) in found:
+            if slots is None or (key := tuple(row.tobytes() for row in slots)) in tried:
                 continue
-            found[key] = None
+            tried[key] = None
             batch = batch_that_fits(deployment, shape, slots)
             if batch:
                 yield Fitting(shape, slots, batch)
@@ -174,11 +174,11 @@ def copies_of(deployment: Deployment, shape: Shape, redundant: int | None) -> tu
     moe, gpus = deployment.model.moe, len(shape.replicas[0][0])
     if redundant is not None or moe is None or shape.moe_tp > 1 or gpus == 1:
         return (redundant,)
-    few = fewest_redundant(moe.experts, gpus)
-    if (moe.experts + few) // gpus > FEW_SLOTS:
+    fewest = fewest_redundant(moe.experts, gpus)
+    if (moe.experts + fewest) // gpus > FEW_SLOTS:
         return (None,)
-    more = (few + slots * gpus for slots in MORE_SLOTS)
-    return None, *(count for count in more if count <= moe.experts)
+    larger = (fewest + slots * gpus for slots in MORE_SLOTS)
+    return None, *(count for count in larger if count <= moe.experts)
 
 
 MORE_SLOTS, FEW_SLOTS = (1, 2), 6
@@ -218,15 +218,15 @@ def fitted_layouts(
     Parameters as of :func:`fitting_shapes`.
     """
     fitting = fitting_shapes(deployment, redundant, spread, arranged, cut_experts=cut_experts)
-    found = (fitted(deployment, each) for each in fitting)
-    return [fit for fit in found if fit is not None]
+    fits = (fitted(deployment, fit_of) for fit_of in fitting)
+    return [fit for fit in fits if fit is not None]
 
 
-def wanted_batch(workload: Workload, most: float, tp: int) -> float:
-    """Return the batch to use where ``most`` fits groups of ``tp``: the one asked for, or the phase's own."""
+def wanted_batch(workload: Workload, largest: float, tp: int) -> float:
+    """Return the batch to use where ``largest`` fits groups of ``tp``: the one asked for, or the phase's own."""
     if workload.batch:
         return workload.batch
-    return most if workload.decodes else min(most, batch_of(workload.prompts_at_once(), tp))
+    return largest if workload.decodes else min(largest, batch_of(workload.prompts_at_once(), tp))
 
 
 def fitted(

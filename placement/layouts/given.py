@@ -58,12 +58,12 @@ def given_layout(
         raise InputError(
             f"{ep} GPUs cannot divide that many slots evenly.", field="redundant", value=redundant or 0
         )
-    most = batch_that_fits(deployment, shape, slots)
-    fit = fitted(deployment, Fitting(shape, slots, most)) if most else None
+    largest = batch_that_fits(deployment, shape, slots)
+    fit = fitted(deployment, Fitting(shape, slots, largest)) if largest else None
     if fit is None:
-        wanted = f"{input_name('batch')} {batch}" if batch else "one sequence a group"
+        request = f"{input_name('batch')} {batch}" if batch else "one sequence a group"
         raise InfeasibleError(
-            f"HBM capacity binds: {wanted} of {model.name} does not fit on {cluster.name} in this layout; the "
-            f"largest batch that fits is {most}."
+            f"HBM capacity binds: {request} of {model.name} does not fit on {cluster.name} in this layout; the "
+            f"largest batch that fits is {largest}."
         )
     return fit

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
+from cost.layouts.candidates import Arrangement
 from cost.step.score import Score
 from placement.layouts.fitting import Fitted, fitted_layouts, wanted_batch
 from placement.layouts.price import LayoutKey, key_of
 from placement.layouts.refuse import refuse_first_token
-from placement.layouts.shapes import of_one_kind, single_replicas
+from placement.layouts.shapes import single_replicas
 from placement.options import USUAL_TPOT, Goal, PlanOptions
 from topology.base.errors import MissingFigureError, called
 
@@ -75,23 +76,22 @@ def with_parts(deployment: Deployment, layouts: Sequence[Fitted], goal: Goal) ->
     """
     if goal in ("throughput", "latency"):
         return list(layouts)
-    found = [] if goal == "gpus" else list(layouts)
+    chosen = [] if goal == "gpus" else list(layouts)
     for fit in layouts:
         kinds = fit.scorer.alike
         if goal == "gpus":
-            found += _parts(deployment, fit, [row[:1] for row in kinds])
+            chosen += _parts(deployment, fit, [row[:1] for row in kinds])
         elif len(kinds) > 1:
-            found += _parts(deployment, fit, kinds)
-    return found
+            chosen += _parts(deployment, fit, kinds)
+    return chosen
 
 
-def cheaper_kinds(deployment: Deployment, options: PlanOptions) -> list[Fitted]:
-    """Return layouts on GPUs of one kind alone, where the cluster has several: for the least cost of a token."""
-    arranged = of_one_kind(deployment)
-    found = fitted_layouts(
+def admitted(deployment: Deployment, arranged: Iterable[Arrangement], options: PlanOptions) -> list[Fitted]:
+    """Return the layouts of arrangements that fit and match the request."""
+    fits = fitted_layouts(
         deployment, options.copies, options.spread, arranged, cut_experts=options.cuts_experts
     )
-    return [fit for fit in found if options.admits(fit.layout)]
+    return [fit for fit in fits if options.admits(fit.layout)]
 
 
 def fewer_gpus(
@@ -105,11 +105,7 @@ def fewer_gpus(
         for row in fit.scorer.alike
     )
     below = min(able, default=len(deployment.cluster.gpus))
-    arranged = single_replicas(deployment, below)
-    found = fitted_layouts(
-        deployment, options.copies, options.spread, arranged, cut_experts=options.cuts_experts
-    )
-    return [fit for fit in found if options.admits(fit.layout)]
+    return admitted(deployment, single_replicas(deployment, below), options)
 
 
 def _parts(deployment: Deployment, fit: Fitted, rows: Sequence[tuple[int, ...]]) -> Iterator[Fitted]:
@@ -123,19 +119,19 @@ def _parts(deployment: Deployment, fit: Fitted, rows: Sequence[tuple[int, ...]])
 
 
 def soon_enough(
-    deployment: Deployment, layouts: Sequence[Fitted], first: Mapping[LayoutKey, float], limit_s: float
+    deployment: Deployment, layouts: Sequence[Fitted], first_s_of: Mapping[LayoutKey, float], limit_s: float
 ) -> list[Fitted]:
-    """Return the layouts of which ``first``, the seconds to a prompt's first token, is at most ``limit_s``.
+    """Return the layouts of which ``first_s_of``, the seconds to a prompt's first token, is at most ``limit_s``.
 
     Raises
     ------
     InfeasibleError
         If there is none.
     """
-    seconds = [first.get(key_of(fit.layout), np.inf) for fit in layouts]
+    seconds = [first_s_of.get(key_of(fit.layout), np.inf) for fit in layouts]
     if min(seconds) > limit_s:
         refuse_first_token(deployment, limit_s, min(seconds))
-    return [fit for fit, each in zip(layouts, seconds, strict=True) if each <= limit_s]
+    return [fit for fit, first_token_s in zip(layouts, seconds, strict=True) if first_token_s <= limit_s]
 
 
 GOAL_WORDS: dict[Goal, str] = {
@@ -177,8 +173,8 @@ def service_words(
         )
     if level.usual:
         text += f" {usual_words(fastest_s, held=limit_s is not None)} "
-        more = "; none: largest batch that fits" * (limit_s is not None)
-        text += f"(default; {called('tpot_ms')} changes it{more})"
+        hint = "; none: largest batch that fits" * (limit_s is not None)
+        text += f"(default; {called('tpot_ms')} changes it{hint})"
     elif limit_s is not None:
         text += f" at {limit_s * 1e3:g} ms per token or less ({called('tpot_ms')})"
     elif not workload.batch and options.goal != "latency":

@@ -24,9 +24,9 @@ from topology.base.errors import InfeasibleError
 
 ORDER_S = 5.0
 """Of the solver's own seconds that the order of stages is worth at most, besides the work for the experts."""
-CLOSE = 1e-6
+STEP_ROUNDING = 1e-6
 """Part of the step that integers of the solver may lose: nearer to the bound than this is the best there is."""
-RELAXED = 0.4
+PROOF_SHARE = 0.4
 """Part of the time to prove that nothing is shorter, with hops as short as any are: mostly it is enough."""
 
 
@@ -63,11 +63,11 @@ def solve_order(
         least_seconds(problem),
         "exchanges of groups only",
     )
-    if best is not None and best.step_s > bound_s * (1 + CLOSE) and budget.goes_on():
-        shorter_s = best.step_s * (1 - CLOSE / 4)
-        if none_within(problem, shorter_s, budget.part(RELAXED), seed=seed):
+    if best is not None and best.step_s > bound_s * (1 + STEP_ROUNDING) and budget.goes_on():
+        shorter_s = best.step_s * (1 - STEP_ROUNDING / 4)
+        if none_within(problem, shorter_s, budget.part(PROOF_SHARE), seed=seed):
             bound_s, search = shorter_s, "CP-SAT assigns layers to groups; hops do not bind"
-    if best is None or (best.step_s > bound_s * (1 + CLOSE) and budget.goes_on()):
+    if best is None or (best.step_s > bound_s * (1 + STEP_ROUNDING) and budget.goes_on()):
         best, bound_s, search = search_order(problem, best, budget, least_s=bound_s, seed=seed)
     if best is None:
         fits = "fits in HBM" if np.isinf(bound_s) else "that fits in HBM was found within the time limit"
@@ -75,17 +75,17 @@ def solve_order(
             f"no split of {problem.layers} layers into {problem.stages} consecutive stages, in any order of "
             f"{problem.groups} groups, {fits} ({problem.capacity.min() / 1e9:.1f} GB usable on the smallest GPU)."
         )
-    status = "OPTIMAL" if best.step_s <= bound_s * (1 + CLOSE) else "FEASIBLE"
+    status = "OPTIMAL" if best.step_s <= bound_s * (1 + STEP_ROUNDING) else "FEASIBLE"
     return replace(best, bound_s=min(best.step_s, bound_s), status=status, search=search)
 
 
 def improve_order(
-    asked: Deployment, placed: Placed, loads: ExpertLoads | None, options: PlanOptions, budget: Budget
+    target: Deployment, placed: Placed, loads: ExpertLoads | None, options: PlanOptions, budget: Budget
 ) -> tuple[Placed, OrderProof | None]:
     """Return a layout with its stages in the best order over unlike domains, never a slower one, and what is proven.
 
     Idle domains may take the place of those in use. A layout of one stage, of several replicas, or on domains that
-    are all alike comes back as it is, without a proof. ``asked`` is the deployment with the batch that was asked for.
+    are all alike comes back as it is, without a proof. ``target`` has the batch that was asked for.
     """
     candidate = placed.candidate
     deployment, layout = candidate.deployment, candidate.layout
@@ -100,28 +100,30 @@ def improve_order(
     if len(set(problem.alike)) == 1:
         return placed, None
     try:
-        found = solve_order(problem, budget, known=[current], seed=options.seed, worth_s=ORDER_S)
+        solved = solve_order(problem, budget, known=[current], seed=options.seed, worth_s=ORDER_S)
     except InfeasibleError:
         return placed, None  # slots by free HBM fit where even ones do not
     objective = problem.step_seconds(current, ranges)
     better = None
-    if found.step_s < objective:
-        shape = Shape((tuple(groups[group] for group in found.order),), layout.tp, layout.moe_tp)
-        better = _best_placed(asked, placed, shape, found.ranges, loads, options)
+    if solved.step_s < objective:
+        shape = Shape((tuple(groups[group] for group in solved.order),), layout.tp, layout.moe_tp)
+        better = _best_placed(target, placed, shape, solved.ranges, loads, options)
     if better is not None and better.worth > placed.worth:
         placed = replace(better, passed_over=placed.passed_over, service_level=placed.service_level)
-        objective, used = found.step_s, found.order
+        objective, used = solved.step_s, solved.order
     else:
         used = current
-    bound = min(found.bound_s, objective)
-    status = "OPTIMAL" if found.status == "OPTIMAL" and objective <= found.step_s else "FEASIBLE"
+    bound = min(solved.bound_s, objective)
+    in_turn = sorted(used, key=groups.__getitem__)
+    split = split_in_order(problem, in_turn)
+    status = "OPTIMAL" if solved.status == "OPTIMAL" and objective <= solved.step_s else "FEASIBLE"
     return placed, OrderProof(
         status,
         objective,
         bound,
         max(0.0, 1 - bound / objective),
-        _in_turn(problem, groups, used),
-        found.search,
+        None if split is None else problem.step_seconds(in_turn, split),
+        solved.search,
     )
 
 
@@ -133,15 +135,8 @@ def _with_idle_domains(deployment: Deployment, groups: list[Group]) -> list[Grou
     return groups + [domain for domain in idle if len(domain) in sizes]
 
 
-def _in_turn(problem: OrderProblem, groups: Sequence[Group], used: Sequence[int]) -> float | None:
-    """Seconds of a step with these groups in the order of the cluster, split best; None where none fits."""
-    order = sorted(used, key=lambda group: groups[group])
-    ranges = split_in_order(problem, order)
-    return None if ranges is None else problem.step_seconds(order, ranges)
-
-
 def _best_placed(
-    asked: Deployment,
+    target: Deployment,
     placed: Placed,
     shape: Shape,
     ranges: tuple[range, ...],
@@ -149,19 +144,19 @@ def _best_placed(
     options: PlanOptions,
 ) -> Placed | None:
     """Return the shape with its experts placed, split for the batch there was or its largest; None if none fits."""
-    slots = stage_slots(asked, shape, options.copies, options.spread)
+    slots = stage_slots(target, shape, options.copies, options.spread)
     if slots is None:
         return None
-    fitting = Fitting(shape, slots, batch_that_fits(asked, shape, slots))
-    now = placed.candidate.deployment
+    fitting = Fitting(shape, slots, batch_that_fits(target, shape, slots))
+    old = placed.candidate.deployment
     best: Placed | None = None
-    for deployment, fit in ((now, fitted(now, fitting, ranges)), (asked, fitted(asked, fitting))):
+    for deployment, fit in ((old, fitted(old, fitting, ranges)), (target, fitted(target, fitting))):
         if fit is None or not options.admits(fit.layout):
             continue
-        most = wanted_batch(asked.workload, fit.scorer.max_batch, shape.tp)
-        whole = replace(fit, batch=most, fixed=placed.candidate.fitted.fixed)
+        batch = wanted_batch(target.workload, fit.scorer.max_batch, shape.tp)
+        resized = replace(fit, batch=batch, fixed=placed.candidate.fitted.fixed)
         limit_s, aim = placed.candidate.limit_s, placed.candidate.aim
-        for candidate in candidates(deployment, [whole], limit_s, aim):
+        for candidate in candidates(deployment, [resized], limit_s, aim):
             trial = place(candidate, loads, options)
             if trial.meets and (best is None or trial.worth > best.worth):
                 best = trial

@@ -42,12 +42,12 @@ def least_tour(problem: OrderProblem) -> float:
     """
     if problem.stages == 1:
         return 0.0
-    many, none = problem.stages - 1, np.where(np.eye(problem.groups, dtype=bool), np.inf, 0.0)
+    hop_count, none = problem.stages - 1, np.where(np.eye(problem.groups, dtype=bool), np.inf, 0.0)
     hops = problem.hop_seconds + none
-    nearest = max(float(np.sort(hops.min(axis=axis))[:many].sum()) for axis in (0, 1))
+    nearest = max(float(np.sort(hops.min(axis=axis))[:hop_count].sum()) for axis in (0, 1))
     # scipy takes 0 for no edge
     edges = minimum_spanning_tree(np.maximum(np.minimum(hops, hops.T), 1e-300)).data
-    return max(nearest, float(np.sort(edges)[:many].sum())) + float((problem.back_seconds + none).min())
+    return max(nearest, float(np.sort(edges)[:hop_count].sum())) + float((problem.back_seconds + none).min())
 
 
 def least_seconds(problem: OrderProblem) -> float:
@@ -61,9 +61,9 @@ def least_seconds(problem: OrderProblem) -> float:
 def most_seconds(problem: OrderProblem) -> float:
     """Return seconds that no step exceeds: every layer on the slowest group, over the longest hops."""
     depth, totals = problem.stages, problem.before[:, -1]
-    most = float((totals * problem.seconds.max(axis=1)).sum())
-    most += float(problem.first_seconds.max() + problem.last_seconds.max())
-    return depth * (most + float(problem.hop_seconds.max() + problem.back_seconds.max()))
+    work_s = float((totals * problem.seconds.max(axis=1)).sum())
+    work_s += float(problem.first_seconds.max() + problem.last_seconds.max())
+    return depth * (work_s + float(problem.hop_seconds.max() + problem.back_seconds.max()))
 
 
 @dataclass(eq=False)
@@ -163,11 +163,11 @@ def share_layers(built: OrderModel) -> None:
 
 def name_ends(built: OrderModel) -> None:
     """Make one stage the first and one the last, which is another unless there is one alone."""
-    for used, first, last in zip(built.used, built.first, built.last, strict=True):
-        built.model.add_implication(first, used)
-        built.model.add_implication(last, used)
+    for used, begins, ends in zip(built.used, built.first, built.last, strict=True):
+        built.model.add_implication(begins, used)
+        built.model.add_implication(ends, used)
         if built.problem.stages > 1:
-            built.model.add_at_most_one(first, last)
+            built.model.add_at_most_one(begins, ends)
     built.model.add_exactly_one(built.first)
     built.model.add_exactly_one(built.last)
 
@@ -178,15 +178,15 @@ def meet_once(built: OrderModel) -> None:
     runs = int(np.count_nonzero(np.diff(problem.kind_of))) + 1
     if runs == 1 or runs > MOST_RUNS:
         return
-    has: dict[int, list[cp_model.IntVar]] = {}
+    holds: dict[int, list[cp_model.IntVar]] = {}
     for kind in np.unique(problem.kind_of).tolist():
-        has[kind] = [model.new_bool_var(f"has{kind}_{g}") for g in range(problem.groups)]
-        for flag, count in zip(has[kind], built.count[kind], strict=True):
+        holds[kind] = [model.new_bool_var(f"has{kind}_{g}") for g in range(problem.groups)]
+        for flag, count in zip(holds[kind], built.count[kind], strict=True):
             model.add(count <= int(problem.before[kind, -1]) * flag)
             model.add(count >= flag)
-    model.add(sum(flag for row in has.values() for flag in row) <= problem.stages + runs - 1)
+    model.add(sum(flag for row in holds.values() for flag in row) <= problem.stages + runs - 1)
     for ends, kind in ((built.first, problem.kind_of[0]), (built.last, problem.kind_of[-1])):
-        for end, flag in zip(ends, has[int(kind)], strict=True):
+        for end, flag in zip(ends, holds[int(kind)], strict=True):
             model.add_implication(end, flag)
 
 
@@ -229,16 +229,16 @@ def follow_on(built: OrderModel) -> None:
     for (g, h), literal in built.arcs.items():
         model.add(start[h] == stop[g]).only_enforce_if(literal)
     # the kind with most layers is what is left of the length
-    most = int(np.argmax(totals))
+    commonest = int(np.argmax(totals))
     for kind, total in enumerate(totals):
-        if kind == most or not total:
+        if kind == commonest or not total:
             continue
         table = problem.before[kind].tolist()
         for g in range(problem.groups):
-            before, after = (model.new_int_var(0, total, f"{word}{kind}_{g}") for word in ("before", "after"))
-            model.add_element(start[g], table, before)
-            model.add_element(stop[g], table, after)
-            model.add(built.count[kind][g] == after - before)
+            low, high = (model.new_int_var(0, total, f"{word}{kind}_{g}") for word in ("before", "after"))
+            model.add_element(start[g], table, low)
+            model.add_element(stop[g], table, high)
+            model.add(built.count[kind][g] == high - low)
 
 
 def keep_in_memory(built: OrderModel) -> None:
@@ -257,33 +257,33 @@ def keep_in_memory(built: OrderModel) -> None:
 
 def bound_step(built: OrderModel) -> None:
     """Keep the step at or above each stage times their number, and the sum of stages and hops."""
-    problem, model, whole = built.problem, built.model, built.whole
-    each = _on_groups(
-        built, whole(problem.seconds), whole(problem.first_seconds), whole(problem.last_seconds)
+    problem, model, in_steps = built.problem, built.model, built.whole
+    stages = _on_groups(
+        built, in_steps(problem.seconds), in_steps(problem.first_seconds), in_steps(problem.last_seconds)
     )
-    for stage in each:
+    for stage in stages:
         model.add(built.step >= problem.stages * stage)
     if problem.stages == 1:
         return
     least = math.floor(least_tour(problem) / built.unit_s)
-    model.add(built.step >= sum(each) + max(0, least - 2 * problem.stages))
+    model.add(built.step >= sum(stages) + max(0, least - 2 * problem.stages))
     if not built.ordered:
         return
-    hop_s, back_s = whole(problem.hop_seconds), whole(problem.back_seconds)
+    hop_s, back_s = in_steps(problem.hop_seconds), in_steps(problem.back_seconds)
     back = model.new_int_var(int(back_s.min()), int(back_s.max()), "back")
-    for g, last in enumerate(built.last):
-        here = sum(int(back_s[g, h]) * first for h, first in enumerate(built.first))
-        model.add(back >= here).only_enforce_if(last)
+    for g, ends in enumerate(built.last):
+        hop_steps = sum(int(back_s[g, h]) * begins for h, begins in enumerate(built.first))
+        model.add(back >= hop_steps).only_enforce_if(ends)
     hops = sum(int(hop_s[g, h]) * literal for (g, h), literal in built.arcs.items())
-    model.add(built.step >= sum(each) + hops + back)
+    model.add(built.step >= sum(stages) + hops + back)
 
 
-def _on_groups(built: OrderModel, layer: Ints, first: Ints, last: Ints) -> list[Any]:
+def _on_groups(built: OrderModel, layer: Ints, first_extra: Ints, last_extra: Ints) -> list[Any]:
     """What the layers on each group take (``layer[kind, group]`` each), and the first and the last stage besides."""
     return [
         sum(int(layer[kind, g]) * row[g] for kind, row in enumerate(built.count))
-        + int(first[g]) * built.first[g]
-        + int(last[g]) * built.last[g]
+        + int(first_extra[g]) * built.first[g]
+        + int(last_extra[g]) * built.last[g]
         for g in range(built.problem.groups)
     ]
 
@@ -291,7 +291,7 @@ def _on_groups(built: OrderModel, layer: Ints, first: Ints, last: Ints) -> list[
 def give_hint(built: OrderModel, hint: StageOrder) -> None:
     """Start from a split in order."""
     model, place = built.model, {g: p for p, g in enumerate(hint.order)}
-    counts, after = built.problem.counts(hint.ranges), dict(pairwise(hint.order))
+    counts, next_of = built.problem.counts(hint.ranges), dict(pairwise(hint.order))
     for g in range(built.problem.groups):
         p = place.get(g)
         for kind, row in enumerate(built.count):
@@ -300,7 +300,7 @@ def give_hint(built: OrderModel, hint: StageOrder) -> None:
         model.add_hint(built.first[g], g == hint.order[0])
         model.add_hint(built.last[g], g == hint.order[-1])
     for (g, h), literal in built.arcs.items():
-        model.add_hint(literal, after.get(g) == h)
+        model.add_hint(literal, next_of.get(g) == h)
 
 
 def none_within(problem: OrderProblem, step_s: float, budget: Budget, *, seed: int) -> bool:
@@ -329,20 +329,22 @@ def search_order(
     search = f"CP-SAT: {solver.status_name(status)}, 1 worker, seed {seed}"
     if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
         return known, np.inf if status == cp_model.INFEASIBLE else least_s, search
-    found = [_read(built, solver), *([] if known is None else [known])]
-    again = split_in_order(problem, found[0].order)  # may be better within the rounding
-    if again is not None:
-        found.append(StageOrder.of(problem, found[0].order, again))
-    best = min((one for one in found if problem.fits(one.order, one.ranges)), key=lambda one: one.step_s)
+    orders = [_read(built, solver), *([] if known is None else [known])]
+    resplit = split_in_order(problem, orders[0].order)  # may be better within the rounding
+    if resplit is not None:
+        orders.append(StageOrder.of(problem, orders[0].order, resplit))
+    best = min(
+        (split for split in orders if problem.fits(split.order, split.ranges)), key=lambda split: split.step_s
+    )
     return best, max(least_s, solver.best_objective_bound * built.unit_s), search
 
 
 def _read(built: OrderModel, solver: cp_model.CpSolver) -> StageOrder:
     """Return the order along the arcs, and the runs by how many layers each group has."""
     follows = {g: h for (g, h), literal in built.arcs.items() if solver.boolean_value(literal)}
-    order = [next(g for g, first in enumerate(built.first) if solver.boolean_value(first))]
+    order = [next(g for g, begins in enumerate(built.first) if solver.boolean_value(begins))]
     while order[-1] in follows:
         order.append(follows[order[-1]])
-    many = [sum(solver.value(row[g]) for row in built.count) for g in order]
-    stops = np.cumsum([0, *many]).tolist()
+    counts = [sum(solver.value(row[g]) for row in built.count) for g in order]
+    stops = np.cumsum([0, *counts]).tolist()
     return StageOrder.of(built.problem, order, tuple(range(a, b) for a, b in pairwise(stops)))

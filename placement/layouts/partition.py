@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from cost.experts.tokens.reach import ExpertUse, balanced_use
+from cost.experts.tokens.reach import balanced_use
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.layouts.partition import Costs, best_cuts, ranges_of
 from cost.memory.batches import batch_of, most_that_fit, sequences_of
 from cost.memory.sizes import layer_cache_bytes, layer_weight_bytes, weight_sizes
 from cost.memory.stages import StageMemory, replica_max_batch, replica_memory
-from cost.model import Layer, MoeFfn
+from cost.model import MoeFfn
 from cost.step.step import batch_cost
 from placement.arrays import Floats, Ints
 from topology.base.errors import InfeasibleError, InputError
@@ -26,10 +27,7 @@ def last_where(low: int, high: int, holds: Callable[[int], bool]) -> int:
 
     ``low`` is taken to hold and ``high`` not to; neither is tried.
     """
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+    return low + bisect_left(range(low + 1, high), 1, key=lambda number: not holds(number))
 
 
 def last_within(low: int, high: int, value: Callable[[int], float], limit: float) -> int:
@@ -45,11 +43,11 @@ def last_within(low: int, high: int, value: Callable[[int], float], limit: float
         if tries % 3 and above > below:
             middle = low + int((limit - below) / (above - below) * (high - low))
             middle = min(max(middle, low + 1), high - 1)
-        found = value(middle)
-        if found <= limit:
-            low, below = middle, found
+        reached = value(middle)
+        if reached <= limit:
+            low, below = middle, reached
         else:
-            high, above = middle, found
+            high, above = middle, reached
     return low
 
 
@@ -147,10 +145,10 @@ def largest_batch(
         return batch
     held = _stage_bytes(deployment, groups, tp=tp, slots=slots, moe_tp=moe_tp)
     low = sequences_of(batch, tp) or 0
-    high, most = 2 * low + 4, round(float(most_that_fit(held.trial[0].most, tp)) * tp)
-    while high <= most and _fits(held, high / tp):
+    high, limit = 2 * low + 4, round(float(most_that_fit(held.trial[0].most, tp)) * tp)
+    while high <= limit and _fits(held, high / tp):
         low, high = high, 2 * high
-    high = min(high, most + 1)
+    high = min(high, limit + 1)
     return batch_of(last_where(low, high, lambda sequences: _fits(held, sequences / tp)), tp)
 
 
@@ -200,21 +198,21 @@ def _stage_bytes(
     model, total = deployment.model, sum(len(group) for group in groups)
     ranges, size = equal_ranges(len(model.layers), len(groups)), weight_sizes(model)
     # on the safe side where GPUs differ: the most slots on the least HBM
-    most = [int(row.max()) for row in slots]
+    largest = [int(row.max()) for row in slots]
     trial = replica_memory(
-        deployment, stage_specs(groups, ranges), tp=tp, slots=slots, most=most, moe_tp=moe_tp
+        deployment, stage_specs(groups, ranges), tp=tp, slots=slots, most=largest, moe_tp=moe_tp
     )
     part = model.moe.experts / moe_tp if model.moe is not None and moe_tp > 1 else None
     weights = {
-        each: [
-            float(layer_weight_bytes(layer, size, tp=tp, slots=each if part is None else part))
+        count: [
+            float(layer_weight_bytes(layer, size, tp=tp, slots=count if part is None else part))
             for layer in model.kinds
         ]
-        for each in set(most)
+        for count in set(largest)
     }
     cache = np.array([float(layer_cache_bytes(layer, deployment.workload, tp)) for layer in model.kinds])
     return _StageBytes(
-        weights=np.array([weights[each] for each in most]).T,
+        weights=np.array([weights[count] for count in largest]).T,
         cache=cache[:, None] / [memory.budget.part for memory in trial],
         sequences=np.array([total / len(group) for group in groups]),
         trial=trial,
@@ -228,13 +226,13 @@ def _fits(held: _StageBytes, batch: float) -> bool:
     memory, fixed = held.at(batch)
     (layers, stages), layer = memory.shape, 0
     for stage, room in enumerate((held.capacity - fixed).tolist()):
-        left, first = room, layer
+        free, start = room, layer
         for size in memory[layer : layers - (stages - stage - 1), stage].tolist():
-            if size > left:
+            if size > free:
                 break
-            left -= size
+            free -= size
             layer += 1
-        if layer == first:
+        if layer == start:
             return False
     return bool(layer == layers)
 
@@ -268,20 +266,15 @@ def _kind_seconds(
     deployment: Deployment, group: tuple[int, ...], slots: Ints, sequences: float, tp: int, moe_tp: int
 ) -> Floats:
     """Seconds of a layer of each kind on ``group``, ``[kinds]``."""
-    found = []
+    seconds = []
     for kind, layer in enumerate(deployment.model.kinds):
         index = deployment.model.kind_of.index(kind)
-        spec, use = StageSpec(group, range(index, index + 1)), _layer_use(layer, slots)
+        spec, ffn, use = StageSpec(group, range(index, index + 1)), layer.ffn, None
+        if isinstance(ffn, MoeFfn) and slots.any():
+            use = balanced_use(1, slots, ffn.experts, ffn.top_k)
         cost = batch_cost(deployment, spec, sequences, tp, use, last=False, moe_tp=moe_tp)
-        found.append(float(cost.total_s))
-    return np.array(found)
-
-
-def _layer_use(layer: Layer, slots: Ints) -> ExpertUse | None:
-    ffn = layer.ffn
-    if not (isinstance(ffn, MoeFfn) and slots.any()):
-        return None
-    return balanced_use(1, slots, ffn.experts, ffn.top_k)
+        seconds.append(float(cost.total_s))
+    return np.array(seconds)
 
 
 def split_layers(

@@ -31,7 +31,7 @@ def promised(
     Parameters as of :func:`faster_splits`.
     """
     arranged = [None if fit.shape is None else fit.shape.what for fit in layouts]
-    known = [what for what in arranged if what is not None]
+    known = [cut for cut in arranged if cut is not None]
     if not known or deployment.shared.hbm_differs:  # a sweep has equally many slots on GPUs of unlike HBM
         return np.full(len(layouts), np.inf)
     priced, held, within, of, number = _priced(
@@ -45,8 +45,8 @@ def promised(
         best[key] = max(best.get(key, 0.0), rate)
     return np.array(
         [
-            np.inf if what is None else best.get((number[what], fit.layout.tp, fit.layout.moe_tp), np.inf)
-            for what, fit in zip(arranged, layouts, strict=True)
+            np.inf if cut is None else best.get((number[cut], fit.layout.tp, fit.layout.moe_tp), np.inf)
+            for cut, fit in zip(arranged, layouts, strict=True)
         ]
     )
 
@@ -82,14 +82,14 @@ def faster_splits(
         return []
     priced, held, within, of, number = _priced(
         deployment,
-        [what for _, _, what in staged],
+        [cut for _, _, cut in staged],
         limit_s,
         redundant,
         cut_experts=any(shape.moe_tp > 1 for _, shape, _ in staged),
     )
-    more: list[Fitted] = []
-    for fit, shape, what in staged:
-        alike = (of == number[what]) & (priced.tp == shape.tp) & (priced.moe_tp == shape.moe_tp)
+    faster: list[Fitted] = []
+    for fit, shape, cut in staged:
+        alike = (of == number[cut]) & (priced.tp == shape.tp) & (priced.moe_tp == shape.moe_tp)
         if fewest:
             alike &= np.rint(priced.batch * priced.tp) == 1
         rows = np.flatnonzero(held & within & alike)
@@ -97,23 +97,23 @@ def faster_splits(
             best = int(rows[np.argmax(priced.tok_s[rows])])
             split = priced.variants[int(priced.layout[best])].ranges
             if split != tuple(stage.layers for stage in fit.layout.replicas[0]):
-                other = fitted(deployment, Fitting(shape, fit.slots, fit.batch), split)
-                more += [] if other is None else [replace(other, fixed=fit.fixed)]
-    return more
+                resplit = fitted(deployment, Fitting(shape, fit.slots, fit.batch), split)
+                faster += [] if resplit is None else [replace(resplit, fixed=fit.fixed)]
+    return faster
 
 
-def plan_rows(found: Sweep) -> Bools:
+def plan_rows(swept: Sweep) -> Bools:
     """Rows that a plan may have: its widths, experts whole or each cut over all GPUs of a stage."""
-    return np.asarray(np.isin(found.tp, TP_WIDTHS) & ((found.moe_tp == 1) | (found.ep == 1)))
+    return np.asarray(np.isin(swept.tp, TP_WIDTHS) & ((swept.moe_tp == 1) | (swept.ep == 1)))
 
 
-def fitted_row(found: Sweep, row: int) -> Fitted | None:
+def fitted_row(swept: Sweep, row: int) -> Fitted | None:
     """Return the layout of a row at its batch, with the slots of its GPUs; None of one that no plan has."""
-    if not plan_rows(found)[row]:
+    if not plan_rows(swept)[row]:
         return None
-    deployment = found.deployment.with_batch(float(found.batch[row]))
-    arrangement = found.variants[found.layout[row]].arrangement
-    tp, moe_tp = int(found.tp[row]), int(found.moe_tp[row])
+    deployment = swept.deployment.with_batch(float(swept.batch[row]))
+    arrangement = swept.variants[swept.layout[row]].arrangement
+    tp, moe_tp = int(swept.tp[row]), int(swept.moe_tp[row])
     offered = fitted_layouts(deployment, None, "gpu", [arrangement], cut_experts=moe_tp > 1)
     return next((fit for fit in offered if (fit.layout.tp, fit.layout.moe_tp) == (tp, moe_tp)), None)
 
@@ -130,19 +130,19 @@ def _priced(
 
     The arrangement as its number, which comes last.
     """
-    number = {what: place for place, what in enumerate(dict.fromkeys(arranged))}
+    number = {cut: place for place, cut in enumerate(dict.fromkeys(arranged))}
     workload = deployment.workload
-    batch, each = workload.batch, workload.tokens_per_step if workload.decodes else 1.0
+    batch, tokens = workload.batch, workload.tokens_per_step if workload.decodes else 1.0
     priced = sweep(
         deployment,
         redundant=redundant,
         cut_experts=cut_experts,
-        speeds=[] if limit_s is None or batch else [workload.tokens_per_step / (each * limit_s)],
+        speeds=[] if limit_s is None or batch else [workload.tokens_per_step / (tokens * limit_s)],
         batches=[batch] if batch else [],
         arranged=list(number),
     )
     held = priced.batch == batch if batch else np.ones(len(priced), dtype=np.bool_)
-    within = priced.step_s <= each * (np.inf if limit_s is None else limit_s)
+    within = priced.step_s <= tokens * (np.inf if limit_s is None else limit_s)
     of = np.array([variant.number for variant in priced.variants], dtype=np.int64)[priced.layout]
     return priced, held, within, of, number
 
@@ -153,10 +153,10 @@ def key_of(layout: Layout) -> LayoutKey:
     return layout.tp, layout.ep, layout.stages, gpus
 
 
-def keys_of(found: Sweep) -> list[LayoutKey]:
+def keys_of(swept: Sweep) -> list[LayoutKey]:
     """Return the same of each configuration of a sweep."""
-    ep = found.ep if found.deployment.model.moe is not None else found.gpus // found.stages
-    columns = (found.tp, ep, found.stages, found.gpus)
+    ep = swept.ep if swept.deployment.model.moe is not None else swept.gpus // swept.stages
+    columns = (swept.tp, ep, swept.stages, swept.gpus)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
@@ -167,9 +167,9 @@ def first_tokens(
 
     It waits for nothing, and its cache stays where it is. ``arranged``: what is looked at; None: all of a sweep.
     """
-    there = replace(deployment, workload=deployment.workload.of_prompt)
-    found = sweep(there, redundant=redundant, arranged=arranged)
-    first: dict[LayoutKey, float] = {}
-    for key, step_s in zip(keys_of(found), found.step_s.tolist(), strict=True):
-        first[key] = min(step_s, first.get(key, np.inf))
-    return first
+    prompts = replace(deployment, workload=deployment.workload.of_prompt)
+    swept = sweep(prompts, redundant=redundant, arranged=arranged)
+    first_s_of: dict[LayoutKey, float] = {}
+    for key, step_s in zip(keys_of(swept), swept.step_s.tolist(), strict=True):
+        first_s_of[key] = min(step_s, first_s_of.get(key, np.inf))
+    return first_s_of

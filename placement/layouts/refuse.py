@@ -15,7 +15,7 @@ from cost.memory.batches import batch_of, most_that_fit, sequences_of
 from cost.memory.budget import engines_on
 from cost.memory.sizes import layer_cache_bytes, layer_weight_bytes, weight_sizes
 from cost.memory.stages import StageMemory, replica_memory
-from cost.model import Layer, Model, MoeFfn
+from cost.model import Model, MoeFfn
 from cost.serving.limits import out_of_reach, rounded_up
 from placement.experts.failure_domains import domain_name, require_apart, stage_domains
 from placement.layouts.fitting import fitting_shapes, stage_slots
@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     from placement.layouts.fitting import Fitted
 
 
-NEAREST = 3
+LAYOUTS_NAMED = 3
 """Layouts that a refusal names."""
 MOST_NODES = 4096
+"""Nodes up to which a refusal looks for a number that fits."""
 TRIED_ONE_BY_ONE = 48
+"""Numbers of nodes that are all tried; above them, in doubling steps: each try enumerates layouts."""
 
 
 def refuse_capacity(deployment: Deployment, redundant: int | None, spread: Spread = "gpu") -> NoReturn:
@@ -89,24 +91,20 @@ def _shortage(deployment: Deployment, shape: Shape, memory: StageMemory) -> str:
     """What the fullest GPU of a shape needs for the smallest batch, and how much it lacks."""
     least = batch_of(1, shape.tp)
     need, usable, parts = memory.used(least) / 1e9, memory.usable / 1e9, memory.breakdown(least)
-    kept = {
+    reserved = {
         use: held
         for use, held in parts.items()
         if use not in ("experts", "weights", "kv_cache", "free") and held > 0
     }
-    words = ", ".join(f"{use} {held / 1e9:.1f}" for use, held in kept.items())
-    what = "sequence" if deployment.workload.decodes else "prompt"
+    words = ", ".join(f"{use} {held / 1e9:.1f}" for use, held in reserved.items())
+    unit = "sequence" if deployment.workload.decodes else "prompt"
     group = f"tensor-parallel group of {shape.tp} GPUs" if shape.tp > 1 else "GPU"
+    layout = _evenly(deployment, shape).short(moe=deployment.model.moe is not None)
     return (
         f"needs {need:,.1f} GB per GPU, {usable:.1f} GB are usable, {need - usable:,.1f} GB too few even for one "
-        f"{what} a {group} (weights {memory.weights / 1e9:.1f}, KV cache {parts['kv_cache'] / 1e9:,.1f}; "
-        f"{memory.budget.words}, keeps {words}; best of the layouts: {_widths(deployment, shape)})"
+        f"{unit} a {group} (weights {memory.weights / 1e9:.1f}, KV cache {parts['kv_cache'] / 1e9:,.1f}; "
+        f"{memory.budget.words}, keeps {words}; best of the layouts: {layout})"
     )
-
-
-def _widths(deployment: Deployment, shape: Shape) -> str:
-    ranges = equal_ranges(len(deployment.model.layers), len(shape.replicas[0]))
-    return shape.split(ranges).short(moe=deployment.model.moe is not None)
 
 
 def _remedy(deployment: Deployment, redundant: int | None, usable: float) -> str:
@@ -210,31 +208,31 @@ def refuse_speed(deployment: Deployment, limit_s: float | None, fastest_s: float
     """Raise LimitError: no layout holds the time per token (prefill: of a step), and the fastest there is."""
     workload, fastest = deployment.workload, f"{rounded_up(fastest_s * 1e3)} ms"
     batch = f"at batch {workload.batch:,.9g}" if workload.batch else "with one sequence a group"
-    what = f"the fastest layout takes {fastest} per token {batch}"
+    reason = f"the fastest layout takes {fastest} per token {batch}"
     if not workload.decodes:
         batch = batch.replace("sequence", "prompt")
-        what = f"the fastest layout prefills prompts of {workload.context:,} tokens in {fastest} {batch}"
+        reason = f"the fastest layout prefills prompts of {workload.context:,} tokens in {fastest} {batch}"
     option = "tpot_ms" if workload.decodes else "ttft_ms"
-    raise out_of_reach("limit_s", option, limit_s or 0.0, deployment.cluster.name, what)
+    raise out_of_reach("limit_s", option, limit_s or 0.0, deployment.cluster.name, reason)
 
 
 def refuse_first_token(deployment: Deployment, limit_s: float, fastest_s: float) -> NoReturn:
     """Raise LimitError: no layout gives the first token in time, and the fastest there is."""
-    what = (
+    reason = (
         f"a prompt of {deployment.workload.context:,} tokens alone takes {rounded_up(fastest_s * 1e3)} ms on the "
         "fastest layout"
     )
-    raise out_of_reach("first_s", "ttft_ms", limit_s, deployment.cluster.name, what)
+    raise out_of_reach("first_s", "ttft_ms", limit_s, deployment.cluster.name, reason)
 
 
 def refuse_layout(deployment: Deployment, options: PlanOptions, layouts: Sequence[Fitted]) -> NoReturn:
     """Raise InfeasibleError: what binds of the widths asked for, and those near them that fit."""
-    said = " ".join(f"{input_name(name)} {value}" for name, value in options.widths.items())
+    widths = " ".join(f"{input_name(name)} {value}" for name, value in options.widths.items())
     legal = [shape for shape in _shapes(deployment) if options.admits(_evenly(deployment, shape))]
     why = _too_much(deployment, options, legal) if legal else ""
     why = why or next(_broken_rules(deployment, options))
     raise InfeasibleError(
-        f"{said} on {deployment.cluster.name}: {why}.{_nearest(deployment, options, layouts)}"
+        f"{widths} on {deployment.cluster.name}: {why}.{_nearest(deployment, options, layouts)}"
     )
 
 
@@ -263,20 +261,20 @@ def _evenly(deployment: Deployment, shape: Shape) -> Layout:
 def _nearest(deployment: Deployment, options: PlanOptions, layouts: Sequence[Fitted]) -> str:
     """Which widths that fit have most in common with those asked for, spelled as options."""
     names = ("ep", "tp", "stages") if deployment.model.moe is not None else ("tp", "stages")
-    asked = options.widths
+    requested = options.widths
     # experts that are cut over more GPUs than attention are left out: no option asks for them
     plain = (fit.layout for fit in layouts if fit.layout.ep > 1 or fit.layout.moe_tp in (1, fit.layout.tp))
     fits = {tuple(getattr(layout, name) for name in names) for layout in plain}
 
     def far(widths: tuple[int, ...]) -> tuple[float, ...]:
         of = dict(zip(names, widths, strict=True))
-        apart = [abs(math.log(of[name] / width)) for name, width in asked.items() if name in of]
+        apart = [abs(math.log(of[name] / width)) for name, width in requested.items() if name in of]
         # of equals that with experts over most GPUs, then the simplest
         return sum(distance > 0 for distance in apart), sum(apart), -of.get("ep", 0), of["tp"], of["stages"]
 
     spelled = [
         " ".join(f"{input_name(name)} {width}" for name, width in zip(names, widths, strict=True))
-        for widths in sorted(fits, key=far)[:NEAREST]
+        for widths in sorted(fits, key=far)[:LAYOUTS_NAMED]
     ]
     return f" What fits: {'; '.join(spelled)}." if spelled else ""
 
@@ -285,7 +283,7 @@ def _broken_rules(deployment: Deployment, options: PlanOptions) -> Iterator[str]
     """Yield which rules of layouts the widths asked for break, the plainest first; HBM plays no part."""
     model, cluster = deployment.model, deployment.cluster
     ep, tp, stages = options.ep, options.tp, options.stages or 1
-    gpus, domain = len(cluster.gpus), max(one.gpus for one in cluster.spec.domains)
+    gpus, domain = len(cluster.gpus), max(domain_spec.gpus for domain_spec in cluster.spec.domains)
     heads, group, most_stages = _heads(model), max(ep or 1, tp or 1), min(MAX_STAGES, len(model.layers))
     if tp is not None and heads % tp:
         yield f"{heads} query heads do not divide by {tp}"
@@ -333,13 +331,13 @@ def smallest_nodes(deployment: Deployment, redundant: int | None) -> int | None:
     """
     domain = full_domain(deployment.cluster.spec.domains[0])
     size = weight_sizes(deployment.model)
-    weights = added(
-        layer_weight_bytes(layer, size, tp=1, slots=_experts(layer)) for layer in deployment.model.layers
-    )
+    slots = (layer.ffn.experts if isinstance(layer.ffn, MoeFfn) else 0 for layer in deployment.model.layers)
+    layers = zip(deployment.model.layers, slots, strict=True)
+    weights = added(layer_weight_bytes(layer, size, tp=1, slots=count) for layer, count in layers)
     step = domain.gpus // domain.gpus_per_node if domain.whole else 1
     per_step = step * domain.gpus_per_node * domain.gpu.hbm_bytes
-    first = max(1, math.ceil(weights / per_step))
-    for steps in range(first, first + TRIED_ONE_BY_ONE):
+    fewest = max(1, math.ceil(weights / per_step))
+    for steps in range(fewest, fewest + TRIED_ONE_BY_ONE):
         if _fits(deployment, domain, steps * step, redundant):
             return steps * step
     low, high = steps, 2 * steps
@@ -351,13 +349,9 @@ def smallest_nodes(deployment: Deployment, redundant: int | None) -> int | None:
     return (too_few + 1) * step
 
 
-def _experts(layer: Layer) -> int:
-    return layer.ffn.experts if isinstance(layer.ffn, MoeFfn) else 0
-
-
 def _fits(deployment: Deployment, domain: DomainSpec, nodes: int, redundant: int | None) -> bool:
     spec = fill_domains(
         f"{nodes} nodes", domain, deployment.cluster.spec.scale_out, nodes * domain.gpus_per_node
     )
-    there = replace(deployment, cluster=build_cluster(spec), any_shape=True)
-    return any(fitting_shapes(there, redundant, cut_experts=True))
+    enlarged = replace(deployment, cluster=build_cluster(spec), any_shape=True)
+    return any(fitting_shapes(enlarged, redundant, cut_experts=True))

@@ -73,13 +73,13 @@ def shapes_of(deployment: Deployment, redundant: int | None, *, cut_experts: boo
 
 
 def arranged_shapes(
-    model: Model, what: Iterable[Arrangement], *, cut_experts: bool = False
+    model: Model, arranged: Iterable[Arrangement], *, cut_experts: bool = False
 ) -> Iterator[Shape]:
     """Yield arrangements at widths that plans may have.
 
     With ``cut_experts`` those too in which tensor parallelism cuts each expert over all GPUs of a stage.
     """
-    for arrangement in what:
+    for arrangement in arranged:
         widths, parts = widths_of(model, arrangement, cut_experts=cut_experts)
         for moe_tp in sorted({1, arrangement.group} & set(parts)):
             yield from (
@@ -95,7 +95,7 @@ def single_replicas(deployment: Deployment, below: int) -> Iterator[Arrangement]
     Groups are of every size up to :data:`EVERY_SIZE` and of those that divide a domain, inside one, or of any number
     of whole domains, with any number of stages: of those, what is deployable unless any shape will do.
     """
-    cluster, most = deployment.cluster, min(MAX_STAGES, len(deployment.model.layers))
+    cluster, deepest = deployment.cluster, min(MAX_STAGES, len(deployment.model.layers))
     hosts = None if deployment.any_shape else Hosts.of(cluster)
     kinds: dict[tuple[int, int], list[Group]] = {}
     for gpus in domain_gpus(cluster):
@@ -107,20 +107,20 @@ def single_replicas(deployment: Deployment, below: int) -> Iterator[Arrangement]
             if wide >= below:
                 break
             groups = equal_groups(domains if hosts is None else hosts.cut(domains, wide), wide)
-            for stages in range(1, min(most, len(groups), (below - 1) // wide) + 1):
+            for stages in range(1, min(deepest, len(groups), (below - 1) // wide) + 1):
                 if hosts is None or hosts.deployable(wide, stages):
                     yield arrangement_of(cluster, (tuple(groups[:stages]),))
 
 
 def of_one_kind(deployment: Deployment) -> Iterator[Arrangement]:
     """Yield arrangements over the domains of one kind of GPU alone, of each kind where there are several."""
-    cluster, most = deployment.cluster, min(MAX_STAGES, len(deployment.model.layers))
+    cluster, deepest = deployment.cluster, min(MAX_STAGES, len(deployment.model.layers))
     hosts = Hosts.of(cluster)
     kinds: dict[str, list[Group]] = {}
     for gpus in domain_gpus(cluster):
         kinds.setdefault(cluster.domain_of(gpus[0]).gpu.name, []).append(gpus)
     for domains in kinds.values() if len(kinds) > 1 else ():
         for size, groups in cuts(cluster, domains, any_shape=deployment.any_shape).items():
-            for stages in range(1, min(most, len(groups)) + 1):
+            for stages in range(1, min(deepest, len(groups)) + 1):
                 if deployment.any_shape or hosts.deployable(size, stages, len(groups)):
                     yield arrangement_of(cluster, replicas_of(groups, stages))

@@ -213,9 +213,9 @@ def replan_plan(
         fresh_score, afresh = tasks.score(fresh)
         front = tuple(replace(point, moves=point.moves * unit) for point in found.curve)
         meets = _first_within(plan.limit_s, front, lambda at: tasks.score(found.placed(at))[0].tpot_s)
-        new_experts = tasks.experts(placed)
+        new = _new_plan(plan, tasks, placed)
         new = replace(
-            _new_plan(plan, tasks, placed),
+            new,
             origin="replanned",
             request=replace(
                 plan.request,
@@ -224,9 +224,7 @@ def replan_plan(
             ),
             notes=(*left.notes, *log),
             baselines={
-                **score_rivals(
-                    left.deployment, left.layout, new_experts, loads, plan.split, tasks.unlike(placed)
-                ),
+                **score_rivals(new),
                 "old plan" if not lost else "restored": BaselineScore("", restored, old_score),
                 "fresh plan": BaselineScore("", afresh, fresh_score),
             },
@@ -362,24 +360,17 @@ def _new_plan(plan: Plan, tasks: _Tasks, placed: Sequence[Experts]) -> Plan:
     """Return ``plan`` with what is left and a new placement, scored; what was found for the old one is gone."""
     deployment, layout, experts = tasks.left.deployment, tasks.left.layout, tasks.experts(placed)
     unlike = tasks.unlike(placed)
-    scorer, balancedness = placement_scorer(
-        deployment, layout, experts, tasks.loads, tasks.split, unlike=unlike
+    new = replace(
+        plan, deployment=deployment, layout=layout, experts=experts, unlike=unlike, loads=tasks.loads
     )
-    batch = deployment.workload.batch
+    scorer, balancedness = placement_scorer(new)
     return replace(
-        plan,
-        deployment=deployment,
-        layout=layout,
-        experts=experts,
-        unlike=unlike,
-        loads=tasks.loads,
-        score=scorer.at(batch),
+        new,
+        score=scorer.at(deployment.workload.batch),
         balancedness=balancedness,
-        traffic=routed_traffic(deployment, layout, scorer, tasks.loads, batch),
+        traffic=routed_traffic(deployment, layout, scorer, tasks.loads, deployment.workload.batch),
         by_traffic=None,
-        proof=placement_proof(
-            deployment, layout, experts, tasks.loads, plan.objective, tasks.split, unlike=unlike
-        ),
+        proof=placement_proof(new),
         scenarios=None,
         failures=None,
         order=plan.order if layout == plan.layout else None,

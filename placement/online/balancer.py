@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from placement.arrays import Experts, Floats, Index, Ints
+from placement.arrays import Experts, Index, Ints
 from placement.experts.problem import Problem
 from placement.experts.soft_max import along_prices
 from placement.experts.solve import solve
@@ -116,14 +116,6 @@ def start(
     return state if static is None else replace(state, static=checked_placement(static, state, "static"))
 
 
-def _robust(loads: Floats, slots_per_gpu: Ints) -> Experts:
-    known = loads.max(axis=2, keepdims=True) > 0
-    others = loads.sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-    others[~known.any(axis=0)[:, 0]] = 1.0
-    problem = Problem(np.where(known, loads, others), slots_per_gpu)
-    return solve(problem, exact=False).assignment.slot_expert
-
-
 def replan(state: OnlineState, window: ArrayLike, old: ArrayLike | None = None) -> Decision:
     """Return what to place after ``window`` ``[layers, experts]``, where ``old`` ``[layers, slots]`` is placed.
 
@@ -158,52 +150,54 @@ def plan(state: OnlineState, old: ArrayLike | None = None) -> Decision:
         return _decision(state, None, _anew(state), (0, 0), "first plan, nothing placed yet")
     budget = state.options.budget
     allowed = None if budget is None else int(budget * placed.size + 1e-9)
-    whole, forced = made_whole(state.window, placed)
+    forced, intact = forced_moves(placed, state.experts), placed.copy()
+    for layer in np.flatnonzero(forced):  # a second copy on a GPU stays unless its slot is needed
+        fill(state.window, int(layer), intact[layer])
     restored = int(forced.sum())
     layers = np.flatnonzero(state.last.max(axis=1) > 0)
     if allowed == 0 or not layers.size:
-        return _decision(state, placed, whole, (restored, allowed), "the budget is 0" * (allowed == 0))
+        return _decision(state, placed, intact, (restored, allowed), "the budget is 0" * (allowed == 0))
     if state.placed is None and state.options.first_free:
         allowed = None
-    front = _front(state, layers, placed[layers], whole[layers])
+    front = _front(state, layers, placed[layers], intact[layers])
     price, trust = state.options.price / layers.size, state.record.trust
     proposed = _paying(front, price, allowed)
     chosen = _paying(front, price / trust if trust else math.inf, allowed)
     promise = front.total([0] * layers.size).objective - front.total(proposed).objective
-    found, proposal = whole.copy(), whole.copy()
-    found[layers], proposal[layers] = front.placement(chosen), front.placement(proposed)
+    carried, proposal = intact.copy(), intact.copy()
+    carried[layers], proposal[layers] = front.placement(chosen), front.placement(proposed)
     if promise > 0:
-        state = replace(state, promise=Promise(whole, proposal, promise * layers.size))
-    return _decision(state, placed, found, (restored, allowed), "")
+        state = replace(state, promise=Promise(intact, proposal, promise * layers.size))
+    return _decision(state, placed, carried, (restored, allowed), "")
 
 
-def _front(state: OnlineState, layers: Index, placed: Experts, whole: Experts) -> TaskFront:
-    """Return placements of some layers from ``whole`` on, by moves from ``placed`` and by the votes.
+def _front(state: OnlineState, layers: Index, placed: Experts, restored: Experts) -> TaskFront:
+    """Return placements of some layers from ``restored`` on, by moves from ``placed`` and by the votes.
 
     A search starts from what is placed, and where a plan made for the last window is better, from that one too.
     """
     loads, weights = votes(state.last, state.memory, state.stored)
     problem = Problem(loads, state.slots_per_gpu, votes=weights, grouped=False).rows(layers)
     task = MigrationTask(problem, placed)
-    front = TaskFront(task, whole)
+    front = TaskFront(task, restored)
 
     def search(which: Index, start: Experts) -> None:
-        some, price = task.rows(which), min(1.0, state.options.price)
-        before = start
-        for slot_expert in along_prices(some.problem, start, some.old, price=price, steps=_STEPS):
-            changed = np.flatnonzero((slot_expert != before).any(axis=1))
+        part, price = task.rows(which), min(1.0, state.options.price)
+        previous = start
+        for slot_expert in along_prices(part.problem, start, part.old, price=price, steps=_STEPS):
+            changed = np.flatnonzero((slot_expert != previous).any(axis=1))
             if changed.size:
                 front.add(which[changed], slot_expert[changed])
-            before = slot_expert
+            previous = slot_expert
 
-    every = np.arange(layers.size)
+    rows = np.arange(layers.size)
     begin = restore(task)
-    front.add(every, begin)
-    search(every, begin)
+    front.add(rows, begin)
+    search(rows, begin)
     window = state.window.rows(layers)
     fresh = relabel(MigrationTask(window, placed), solve(window, exact=False).assignment.slot_expert)
-    front.add(every, fresh)
-    ahead = np.flatnonzero((front.best == fresh).all(axis=1) & (fresh != whole).any(axis=1))
+    front.add(rows, fresh)
+    ahead = np.flatnonzero((front.best == fresh).all(axis=1) & (fresh != restored).any(axis=1))
     if ahead.size:
         search(ahead, fresh[ahead])
     return front
@@ -221,21 +215,13 @@ def _anew(state: OnlineState) -> Experts:
     """Return a placement made without regard to any: the static plan, or one for the last window."""
     if state.static is not None:
         return state.static.copy()
-    if len(state.stored):
-        return _robust(state.stored, state.slots_per_gpu)
-    return solve(state.window, exact=False).assignment.slot_expert
-
-
-def made_whole(problem: Problem, placed: Experts) -> tuple[Experts, Ints]:
-    """Return ``placed`` ``[layers, slots]`` with a copy of every expert and no empty slot, and the moves it takes.
-
-    Moves are the fewest (:func:`forced_moves`). A second copy on a GPU stays unless its slot is needed.
-    """
-    forced = forced_moves(placed, problem.experts)
-    whole = placed.copy()
-    for layer in np.flatnonzero(forced):
-        fill(problem, int(layer), whole[layer])
-    return whole, forced
+    problem, loads = state.window, state.stored
+    if len(loads):  # a plan for all; layers that some do not know are as in the others
+        known = loads.max(axis=2, keepdims=True) > 0
+        mean = loads.sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+        mean[~known.any(axis=0)[:, 0]] = 1.0
+        problem = Problem(np.where(known, loads, mean), state.slots_per_gpu)
+    return solve(problem, exact=False).assignment.slot_expert
 
 
 def forced_moves(placed: Experts, experts: int) -> Ints:

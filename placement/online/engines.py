@@ -62,12 +62,12 @@ class Eplb:
         """Return EPLB's placement of what was seen."""
         problem = self._group.problem(np.sum(self._seen, axis=0))
         nodes, groups = int(np.unique(self._group.nodes).size), self._group.expert_groups
-        found = Baseline(None)
+        baseline = Baseline(None)
         if nodes > 1 and groups % nodes == 0:
-            found = eplb_hierarchical(problem, groups=groups, nodes=nodes)
-        if found.assignment is None:
-            found = eplb_global(problem)
+            baseline = eplb_hierarchical(problem, groups=groups, nodes=nodes)
+        if baseline.assignment is None:
+            baseline = eplb_global(problem)
         placed = (
-            old if found.assignment is None else found.assignment.slot_expert
+            old if baseline.assignment is None else baseline.assignment.slot_expert
         )  # slots are equal, so it applies
         return self._group.kept_in_place(old, placed)

@@ -8,7 +8,7 @@ import numpy as np
 
 from placement.arrays import Floats, Ints
 
-ALIKE = 0.10
+KIND_DISTANCE = 0.10
 """Root mean square difference of relative loads up to which two windows are of one kind."""
 
 _LEARNING = 0.35  # part of a new surprise in their mean
@@ -43,52 +43,50 @@ class Memory(NamedTuple):
         none = np.zeros(0, dtype=np.int64)
         return cls(np.zeros((0, layers, experts)), none, none)
 
-    def with_window(self, load: Floats, last: Floats, most: int) -> Memory:
-        """Return the memory with one window more ``[layers, experts]`` after ``last``, of at most ``most`` kinds."""
+    def with_window(self, load: Floats, previous: Floats, limit: int) -> Memory:
+        """Return it with one window more ``[layers, experts]`` after ``previous``, of at most ``limit`` kinds."""
         loads = self.loads if len(self.loads) else np.zeros((0, *load.shape))
         age = self.age + 1
         kind = _nearest(loads, load)
-        surprise = self._surprised(load, load if kind is not None and age[kind] == 1 else last)
+        surprise = self._surprised(load, load if kind is not None and age[kind] == 1 else previous)
         if kind is None:
-            found = Memory(np.concatenate([loads, load[None]]), np.append(self.windows, 1), np.append(age, 0))
+            grown = Memory(np.concatenate([loads, load[None]]), np.append(self.windows, 1), np.append(age, 0))
         else:
             order = np.append(np.delete(np.arange(len(loads)), kind), kind)
-            found = Memory(loads[order], self.windows[order], age[order])
-            found.age[-1] = 0
-            found.windows[-1] += 1
-            found.loads[-1] = _joined(found.loads[-1], load, min(int(found.windows[-1]), _STEADY))
-        return Memory(found.loads[-most:], found.windows[-most:], found.age[-most:], surprise)
+            grown = Memory(loads[order], self.windows[order], age[order])
+            grown.age[-1] = 0
+            grown.windows[-1] += 1
+            mean, windows = grown.loads[-1], min(int(grown.windows[-1]), _STEADY)
+            known, seen = mean.max(axis=1, keepdims=True) > 0, load.max(axis=1, keepdims=True) > 0
+            grown.loads[-1] = np.where(
+                known & seen, mean + (load - mean) / windows, np.where(seen, load, mean)
+            )
+        return Memory(grown.loads[-limit:], grown.windows[-limit:], grown.age[-limit:], surprise)
 
-    def _surprised(self, load: Floats, last: Floats) -> float:
+    def _surprised(self, load: Floats, previous: Floats) -> float:
         """Return :attr:`surprise` after ``load``."""
         if not len(self.loads):
             return self.surprise
         known = self.windows[:, None] * (self.loads.max(axis=2) > 0)
         mean = (self.loads * known[:, :, None]).sum(axis=0) / np.maximum(known.sum(axis=0), 1)[:, None]
-        from_last, from_mean = _apart(load, last), _apart(load, mean)
+        from_last, from_mean = _apart(load, previous), _apart(load, mean)
         if from_mean is None or from_last is None or from_mean == 0:
             return self.surprise
         return self.surprise + _LEARNING * (min(1.0, from_last / (2 * from_mean)) - self.surprise)
 
 
-def _apart(left: Floats, right: Floats) -> float | None:
+def _apart(load: Floats, other: Floats) -> float | None:
     """Return the mean square difference over the rows that both know; None where there are none."""
-    both = (left.max(axis=1) > 0) & (right.max(axis=1) > 0)
-    difference = left[both] - right[both]
+    known = (load.max(axis=1) > 0) & (other.max(axis=1) > 0)
+    difference = load[known] - other[known]
     return float((difference * difference).mean()) if difference.size else None
 
 
 def _nearest(loads: Floats, load: Floats) -> int | None:
     """Return the kind that a window is of; None if it is of none."""
-    best, least = None, ALIKE * ALIKE
-    for kind, other in enumerate(loads):
-        apart = _apart(load, other)
+    best, least = None, KIND_DISTANCE * KIND_DISTANCE
+    for kind, known in enumerate(loads):
+        apart = _apart(load, known)
         if apart is not None and apart < least:
             best, least = kind, apart
     return best
-
-
-def _joined(mean: Floats, load: Floats, windows: int) -> Floats:
-    known, seen = mean.max(axis=1, keepdims=True) > 0, load.max(axis=1, keepdims=True) > 0
-    joined: Floats = np.where(known & seen, mean + (load - mean) / windows, np.where(seen, load, mean))
-    return joined

@@ -18,7 +18,7 @@ OURS = "rackplan"
 OURS_LINEAR = "rackplan-linear"
 """Ours as it runs in an engine that was given nothing: from the engine's own placement, without stored loads."""
 NAMES = ("static", "vllm", "sglang", OURS, OURS_LINEAR)
-LONGER = 4
+SLOWER = 4
 """Times the usual interval that ours are replayed at too."""
 DEFAULT = (*NAMES, f"{OURS}:1%")
 """Policies that are replayed where none is named."""
@@ -64,18 +64,12 @@ def require_names(names: Sequence[str]) -> None:
     """
     for index, name in enumerate(names):
         _entry(name, linear=False, steps_per_window=1)
-        if name.strip().lower() in [other.strip().lower() for other in names[:index]]:
+        if name.strip().lower() in [earlier.strip().lower() for earlier in names[:index]]:
             raise InputError("duplicate; leave one out.", field="policy", value=name)
 
 
-def entries(
-    names: Sequence[str],
-    *,
-    steps_per_window: int,
-    windows: int,
-    planned: bool,
-) -> list[Entry]:
-    """Return the policies of some names at their engine's interval, ours also at :data:`LONGER` times that.
+def entries(names: Sequence[str], *, steps_per_window: int, windows: int, planned: bool) -> list[Entry]:
+    """Return the policies of some names at their engine's interval, ours also at :data:`SLOWER` times that.
 
     Parameters
     ----------
@@ -93,18 +87,19 @@ def entries(
         If a name or a budget is none, or a name is there twice.
     """
     require_names(names)
-    found: list[Entry] = []
+    taking_part: list[Entry] = []
     for name in names:
         entry = _entry(name, linear=not planned, steps_per_window=steps_per_window)
-        found.append(entry)
-        if entry.budget != 0 and _is_ours(name) and LONGER * entry.interval < windows - 1:
-            found.append(_entry(name, linear=False, steps_per_window=steps_per_window, times=LONGER))
-    return found
+        taking_part.append(entry)
+        ours = name.strip().lower().partition(":")[0] == OURS
+        if entry.budget != 0 and ours and SLOWER * entry.interval < windows - 1:
+            taking_part.append(_entry(name, linear=False, steps_per_window=steps_per_window, times=SLOWER))
+    return taking_part
 
 
 def that_apply(entries: Sequence[Entry], groups: Sequence[Group]) -> tuple[list[Entry], list[str]]:
     """Return the entries that can place these groups, and why each other one cannot."""
-    kept, why = [], []
+    applicable, why = [], []
     for entry in entries:
         try:
             for group in groups:
@@ -112,12 +107,8 @@ def that_apply(entries: Sequence[Entry], groups: Sequence[Group]) -> tuple[list[
         except InputError as error:
             why.append(f"{entry.name} left out: {error}")
         else:
-            kept.append(entry)
-    return kept, why
-
-
-def _is_ours(name: str) -> bool:
-    return name.strip().lower().partition(":")[0] == OURS
+            applicable.append(entry)
+    return applicable, why
 
 
 def _entry(text: str, *, linear: bool, steps_per_window: int, times: int = 1) -> Entry:
@@ -126,8 +117,8 @@ def _entry(text: str, *, linear: bool, steps_per_window: int, times: int = 1) ->
     def every(steps: int) -> int:
         return max(1, round(steps / steps_per_window))
 
-    said = text.strip().lower()
-    name, colon, budget = said.partition(":")
+    label = text.strip().lower()
+    name, colon, budget = label.partition(":")
     if colon and name not in (OURS, OURS_LINEAR):
         raise InputError(
             f"only {OURS} and {OURS_LINEAR} take a budget, like {OURS}:5%; leave it out.",
@@ -140,12 +131,12 @@ def _entry(text: str, *, linear: bool, steps_per_window: int, times: int = 1) ->
         interval = times * every(VLLM_STEPS) if part != 0 else 0
         steps = max(1, interval * steps_per_window)
         make = partial(Ours, budget=part, steps=steps, linear=bare)
-        return Entry(said, make, interval, linear=bare, budget=part)
+        return Entry(label, make, interval, linear=bare, budget=part)
     if name == "static":
         return Entry(name, Static, 0, budget=0.0)
     if name == "vllm":
-        last = math.ceil(VLLM_WINDOW / steps_per_window)
-        return Entry(name, lambda group: Eplb(group, last), every(VLLM_STEPS), linear=linear)
+        windows_kept = math.ceil(VLLM_WINDOW / steps_per_window)
+        return Entry(name, lambda group: Eplb(group, windows_kept), every(VLLM_STEPS), linear=linear)
     if name == "sglang":
         windows = every(SGLANG_STEPS)
         return Entry(name, lambda group: Eplb(group, windows), windows, blocking=True, linear=linear)
@@ -154,7 +145,7 @@ def _entry(text: str, *, linear: bool, steps_per_window: int, times: int = 1) ->
     )
 
 
-def budget_of(text: str, said: str) -> float | None:
+def budget_of(text: str, policy: str) -> float | None:
     """Parse ``5%``, ``0.05``, ``0`` or ``none``: the largest part of the copies that a re-plan moves.
 
     Raises
@@ -173,6 +164,6 @@ def budget_of(text: str, said: str) -> float | None:
         raise InputError(
             f"a budget is a share of the copies, from 0 to 100 %: {OURS}:5%, {OURS}:0, {OURS}:none.",
             field="policy",
-            value=said,
+            value=policy,
         )
     return value

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from placement.online.simulate import Run
 
-EQUAL = 5e-4
+EQUAL_TOKENS = 5e-4
 """Policies whose tokens differ by less, as a part of all, are as good: bytes moved decide, then re-plans."""
 
 
@@ -15,7 +15,7 @@ EQUAL = 5e-4
 class Recommendation:
     """The recommended run.
 
-    ``most`` serves the most tokens, ``best`` as many up to :data:`EQUAL` and moves the fewest bytes of those.
+    ``most`` serves the most tokens, ``best`` as many up to :data:`EQUAL_TOKENS` and moves the fewest bytes of those.
     """
 
     best: Run
@@ -24,6 +24,6 @@ class Recommendation:
 
 def recommend(runs: Sequence[Run]) -> Recommendation:
     """Return which of the runs to take; ties go to the first."""
-    most = max(runs, key=lambda run: run.tok_s)
-    good = [run for run in runs if run.tok_s >= most.tok_s * (1 - EQUAL)]
-    return Recommendation(min(good, key=lambda run: (run.bytes_moved, len(run.replans))), most)
+    fastest = max(runs, key=lambda run: run.tok_s)
+    equal = [run for run in runs if run.tok_s >= fastest.tok_s * (1 - EQUAL_TOKENS)]
+    return Recommendation(min(equal, key=lambda run: (run.bytes_moved, len(run.replans))), fastest)

@@ -53,8 +53,8 @@ class Replayed(Shown):
     @property
     def baseline(self) -> Run:
         """The policy that tokens gained are counted against."""
-        found = (self.result.run(name) for name in BASELINES)
-        return next((run for run in found if run is not None), self.result.runs[0])
+        baselines = (self.result.run(name) for name in BASELINES)
+        return next((run for run in baselines if run is not None), self.result.runs[0])
 
     @property
     def steps(self) -> int:

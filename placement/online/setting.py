@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 
-from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
 from cost.step.score import LayoutScorer
 from cost.terms.work import RESOURCES
@@ -20,7 +19,6 @@ from placement.online.policy import Group
 from placement.online.simulate import Moves, Placed, Setting, Step
 from placement.plan import Plan
 from placement.scoring import moe_rows, of_first_kind, score_placement, stage_speed
-from topology.base.errors import InputError
 
 
 def plan_setting(plan: Plan, steps_per_window: int, scenarios: ExpertLoads | None = None) -> Setting:
@@ -49,22 +47,27 @@ class PlanCosts:
         moe = plan.deployment.model.moe
         assert moe is not None  # noqa: S101 - it has experts that are placed
         self._plan, self._moe = plan, moe
-        self._stages = [index for index, part in enumerate(plan.experts) if part is not None]
-        layers = [plan.layout.replicas[0][index].layers for index in self._stages]
+        self._parts = {index: part for index, part in enumerate(plan.experts) if part is not None}
+        layers = [plan.layout.replicas[0][index].layers for index in self._parts]
         self._rows = [moe_rows(plan.deployment, run) for run in layers]
         size = expert_bytes(plan)
         ids = plan.deployment.model.moe_layers
         self._bytes = [np.array([size[ids[row]] for row in rows]) for rows in self._rows]
         self._links = Links(plan.deployment.cluster)
         self._groups = self.groups(None)
+        gpus, replicas = plan.deployment.cluster.gpus, plan.layout.replicas
+        # then what a replica moves is on no link of another
+        self._each_in_one_domain = all(
+            len({gpus[gpu].domain for stage in stages for gpu in stage.gpus}) == 1 for stages in replicas
+        )
 
     def groups(self, scenarios: ExpertLoads | None) -> tuple[Group, ...]:
         """Return the EP groups of one replica; of several the GPUs of the first."""
-        plan, found = self._plan, []
-        for index, rows in zip(self._stages, self._rows, strict=True):
-            stage, part = plan.layout.replicas[0][index], self._part(index)
+        plan, groups_of = self._plan, []
+        for (index, part), rows in zip(self._parts.items(), self._rows, strict=True):
+            stage = plan.layout.replicas[0][index]
             gpus = list(stage.gpus)
-            found.append(
+            groups_of.append(
                 Group(
                     part.slots_per_gpu,
                     part.experts,
@@ -77,13 +80,7 @@ class PlanCosts:
                     None if scenarios is None else scenarios.tokens[:, rows],
                 )
             )
-        return tuple(found)
-
-    def _part(self, index: int) -> Assignment:
-        part = self._plan.experts[index]
-        if part is None:
-            raise InputError(f"stage {index} has no experts.")
-        return part
+        return tuple(groups_of)
 
     @cached_property
     def even_s(self) -> float:
@@ -98,7 +95,7 @@ class PlanCosts:
         """Return a step of the plan with other loads and another placement."""
         plan = self._plan
         experts = list(plan.experts)
-        for index, group, rows in zip(self._stages, self._groups, placed, strict=True):
+        for index, group, rows in zip(self._parts, self._groups, placed, strict=True):
             experts[index] = group.assignment(rows)
         loads = ExpertLoads(window[None], ("window",), synthetic=False)
         score, balance = score_placement(plan.deployment, plan.layout, experts, loads, plan.split)
@@ -109,14 +106,14 @@ class PlanCosts:
         """Return what the moves of all replicas take; each fetches within itself, as engines do."""
         replicas = self._plan.layout.replicas
         parts, copies, total = [], 0, 0.0
-        for index, group, before, after, size in zip(
-            self._stages, self._groups, old, new, self._bytes, strict=True
+        for index, group, current, next_placement, size in zip(
+            self._parts, self._groups, old, new, self._bytes, strict=True
         ):
-            task = group.task(before)
-            part = fetched(task, after, group.nodes, group.domains, size)
+            task = group.task(current)
+            part = fetched(task, next_placement, group.nodes, group.domains, size)
             copies += part.size.size * len(replicas)
             total += part.bytes * len(replicas)
-            moving = replicas[: 1 if self._apart else None]
+            moving = replicas[: 1 if self._each_in_one_domain else None]
             parts += [part.on(np.array(stages[index].gpus)) for stages in moving]
         return Moves(copies, total, self._links.seconds(parts))
 
@@ -139,12 +136,3 @@ class PlanCosts:
         if not lost:
             return 0.0
         return lost / moves.copies / (longer / higher) if longer > 0 and higher > 0 else math.inf
-
-    @cached_property
-    def _apart(self) -> bool:
-        """Whether every replica lies in one domain: what one moves is then on no link of another."""
-        gpus = self._plan.deployment.cluster.gpus
-        replicas = self._plan.layout.replicas
-        return all(
-            len({gpus[gpu].domain for stage in stages for gpu in stage.gpus}) == 1 for stages in replicas
-        )

@@ -176,13 +176,13 @@ class Run:
     @property
     def copies_moved(self) -> float:
         """Part of the copies that a re-plan moves, mean over re-plans; 0 without any."""
-        moved = [each.moves.copies for each in self.replans]
+        moved = [replan.moves.copies for replan in self.replans]
         return sum(moved) / len(moved) / self.setting.copies if moved else 0.0
 
     @property
     def bytes_moved(self) -> float:
         """Bytes of all moves."""
-        return float(sum(each.moves.bytes for each in self.replans))
+        return float(sum(replan.moves.bytes for replan in self.replans))
 
     @property
     def imbalance_s(self) -> float:
@@ -192,7 +192,7 @@ class Run:
     @property
     def moves_s(self) -> float:
         """Seconds that steps lost to moves."""
-        return float(sum(each.lost_s for each in self.replans))
+        return float(sum(replan.lost_s for replan in self.replans))
 
     @property
     def tokens(self) -> float:
@@ -295,12 +295,11 @@ class _Remembered:
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
-        self.forget()
+        self._steps, self._moves = dict[object, Step](), dict[object, Moves]()
 
     def forget(self) -> None:
         """Forget all: another window follows."""
-        self._steps: dict[object, Step] = {}
-        self._moves: dict[object, Moves] = {}
+        self._steps, self._moves = {}, {}
 
     def step(self, window: Floats, placed: Placed) -> Step:
         """Return a step under the load of the one window that is served now."""
@@ -326,43 +325,42 @@ class _Player:
         self._placed = [group.linear if entry.linear else group.start for group in setting.groups]
         self._balancedness: list[Floats] = []
         self._step_s: list[float] = []
-        self._replans: list[tuple[int, Moves]] = []
-        self._lost: list[float] = []
+        self._replans: list[Replan] = []
+        self._moving: tuple[int, Moves] | None = None
         self._cpu_s: list[float] = []
 
     def see(self, number: int, window: Floats) -> None:
         """Show a window that has ended, and re-plan where it is time."""
-        begun = time.process_time()
+        begun, placed = time.process_time(), list[Experts]()
         for policy, part in zip(self._policies, self._setting.parts(window), strict=True):
             policy.observe(part)
         if self.entry.interval and number % self.entry.interval == 0:
             placed = [policy.place(old) for policy, old in zip(self._policies, self._placed, strict=True)]
-            self._cpu_s.append(time.process_time() - begun)
+        self._cpu_s.append(time.process_time() - begun)
+        if placed:
             for group, new in zip(self._setting.groups, placed, strict=True):
                 _require_placed(self.entry.name, group, new)
-            self._replans.append((number, self._costs.moves(self._placed, placed)))
+            self._moving = number, self._costs.moves(self._placed, placed)
             self._placed = placed
-        else:
-            self._cpu_s.append(time.process_time() - begun)
 
     def serve(self, window: Floats) -> None:
         """Serve a window with what lies there now."""
         step = self._costs.step(window, self._placed)
-        if len(self._lost) < len(self._replans):
-            share = 1.0 if self.entry.blocking else step.shared
-            self._lost.append((self._replans[-1][1].seconds or 0.0) * share)
+        if self._moving is not None:
+            (number, moves), share = self._moving, 1.0 if self.entry.blocking else step.shared
+            self._replans.append(Replan(number, moves, (moves.seconds or 0.0) * share))
+            self._moving = None
         self._balancedness.append(step.balancedness)
         self._step_s.append(step.seconds)
 
     def run(self, scored: int) -> Run:
         """Return how it fared on the first ``scored`` windows that were scored."""
-        replans = zip(self._replans, self._lost, strict=False)
         return Run(
             self.entry,
             self._setting,
             np.stack(self._balancedness[:scored]),
             np.array(self._step_s[:scored]),
-            tuple(Replan(number, moves, lost) for (number, moves), lost in replans if number < scored),
+            tuple(replan for replan in self._replans if replan.window < scored),
             sum(self._cpu_s[:scored]),
         )
 

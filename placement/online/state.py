@@ -149,13 +149,13 @@ class OnlineState:
         load = relative(checked_loads(window, "window", (self.layers, self.experts)))
         stored = self.stored if len(self.stored) else np.zeros((0, *load.shape))
         memory = self.memory.with_window(load, self.last, self.options.history)
-        now = replace(self, stored=stored, last=load, memory=memory, windows=self.windows + 1)
+        updated = replace(self, stored=stored, last=load, memory=memory, windows=self.windows + 1)
         judged = load.max(axis=1) > 0
         if self.promise is None or not judged.any():
-            return now
-        before, after, gain = self.promise
-        kept = (now.window.evaluate(before) - now.window.evaluate(after))[judged]
-        return replace(now, promise=None, record=self.record.after(gain, float(kept.sum())))
+            return updated
+        restored, proposal, gain = self.promise
+        gained = (updated.window.evaluate(restored) - updated.window.evaluate(proposal))[judged]
+        return replace(updated, promise=None, record=self.record.after(gain, float(gained.sum())))
 
     @property
     def window(self) -> Problem:
@@ -165,7 +165,7 @@ class OnlineState:
         return Problem(load, self.slots_per_gpu)
 
 
-def checked_loads(given: ArrayLike, name: str, shape: tuple[int, ...]) -> Floats:
+def checked_loads(values: ArrayLike, name: str, shape: tuple[int, ...]) -> Floats:
     """Return loads as float64 ``shape`` (a 0 in it stands for any size).
 
     Raises
@@ -174,7 +174,7 @@ def checked_loads(given: ArrayLike, name: str, shape: tuple[int, ...]) -> Floats
         If they have another shape, or a load is negative or not finite.
     """
     try:
-        loads = np.asarray(given, dtype=np.float64)
+        loads = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(f"`{name}` is not an array of numbers.") from None
     if loads.ndim != len(shape) or any(
@@ -182,13 +182,13 @@ def checked_loads(given: ArrayLike, name: str, shape: tuple[int, ...]) -> Floats
     ):
         want = ", ".join(str(size) if size else "any" for size in shape)
         raise InputError(f"`{name}` has shape {list(loads.shape)}, not [{want}].")
-    bad = first_bad(loads)
-    if bad:
-        raise InputError(f"`{name}` has {loads[bad]} at {list(bad)}: loads must be finite and non-negative.")
+    at = first_bad(loads)
+    if at:
+        raise InputError(f"`{name}` has {loads[at]} at {list(at)}: loads must be finite and non-negative.")
     return loads
 
 
-def checked_slots(given: ArrayLike) -> Ints:
+def checked_slots(values: ArrayLike) -> Ints:
     """Return slots of each GPU, int64 ``[gpus]``.
 
     Raises
@@ -196,13 +196,13 @@ def checked_slots(given: ArrayLike) -> Ints:
     InputError
         If they are not whole numbers above 0.
     """
-    slots = np.asarray(given)
+    slots = np.asarray(values)
     if slots.ndim != 1 or slots.size == 0 or slots.dtype.kind not in "iu" or (slots < 1).any():
         raise InputError(f"`slots_per_gpu` {slots.tolist()}: give each GPU a whole number of slots above 0.")
     return whole_numbers(slots)
 
 
-def checked_placement(given: ArrayLike, state: OnlineState, name: str) -> Experts:
+def checked_placement(values: ArrayLike, state: OnlineState, name: str) -> Experts:
     """Return a placement as int32 ``[layers, slots]``; -1 stands for an empty slot.
 
     Raises
@@ -210,13 +210,13 @@ def checked_placement(given: ArrayLike, state: OnlineState, name: str) -> Expert
     InputError
         If its shape is another one, or an expert is named that does not exist.
     """
-    placement = np.asarray(given)
+    placement = np.asarray(values)
     if placement.dtype.kind not in "iu" or placement.shape != (state.layers, state.slots):
         raise InputError(
             f"`{name}` has shape {list(placement.shape)} of {placement.dtype}, not whole numbers "
             f"[{state.layers}, {state.slots}] (layers, slots of {state.gpus} GPUs)."
         )
     if placement.size and (int(placement.min()) < -1 or int(placement.max()) >= state.experts):
-        wrong = placement[(placement < -1) | (placement >= state.experts)][0]
-        raise InputError(f"`{name}` names expert {wrong}, which is not in 0..{state.experts - 1}.")
+        unknown = placement[(placement < -1) | (placement >= state.experts)][0]
+        raise InputError(f"`{name}` names expert {unknown}, which is not in 0..{state.experts - 1}.")
     return np.ascontiguousarray(placement, dtype=np.int32)

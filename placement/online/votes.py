@@ -15,19 +15,19 @@ from placement.arrays import Floats, Ints
 from placement.experts.scenario_groups import group_scenarios
 from placement.online.memory import Memory
 
-LAST, SEEN, STORED = 4.0, 1.0, 1.0
+LAST_WEIGHT, SEEN_WEIGHT, STORED_WEIGHT = 4.0, 1.0, 1.0
 """Weights of the last window, of the kinds of windows seen and of the stored scenarios, each group together."""
 
-LEARNT = 4
+HALF_TRUST_WINDOWS = 4
 """Windows after which those seen have half of their weight: one window says little beside stored workloads."""
 
-FORGETTING = 0.8
+AGE_WEIGHT = 0.8
 """Weight of a kind of windows, by each window since it was seen last."""
 
-MOST = 8
+MAX_WORKLOADS = 8
 """Groups of stored scenarios that a re-plan looks at: its work grows with them."""
 
-LEAST = 0.02
+MIN_WEIGHT = 0.02
 """Of the weight of the heaviest vote: lighter ones are not looked at."""
 
 
@@ -38,43 +38,43 @@ class Votes(NamedTuple):
     weights: Floats
 
 
-def votes(last: Floats, memory: Memory, stored: Floats) -> Votes:
-    """Return the votes of the ``last`` window ``[layers, experts]``, of kinds of windows and of ``stored`` scenarios.
+def votes(window: Floats, memory: Memory, stored: Floats) -> Votes:
+    """Return the votes of the last ``window`` ``[layers, experts]``, of kinds of windows and of ``stored`` scenarios.
 
     At least one window has been seen. Rows are of mean 1, or all 0 where nothing is known: there a vote is as the
     last window. A layer without tokens in the last window counts as even.
     """
     windows = int(memory.windows.sum())
-    trust = windows**2 / (windows**2 + LEARNT**2)
+    trust = windows**2 / (windows**2 + HALF_TRUST_WINDOWS**2)
     fading = _fading(memory.age)
     weights = np.concatenate(
         [
-            [trust * LAST * (1 - memory.surprise)],
-            trust * SEEN * fading / fading.sum(),
-            np.full(len(stored), STORED / max(1, len(stored))),
+            [trust * LAST_WEIGHT * (1 - memory.surprise)],
+            trust * SEEN_WEIGHT * fading / fading.sum(),
+            np.full(len(stored), STORED_WEIGHT / max(1, len(stored))),
         ]
     )
     if memory.windows[-1] == 1:  # the last kind is the last window itself
         weights[len(memory.windows)] += weights[0]
         weights[0] = 0.0
-    heard = weights >= LEAST * weights.max()
-    now = np.where(last.max(axis=1, keepdims=True) > 0, last, 1.0)
-    loads = np.concatenate([last[None], memory.loads, stored])[heard]
-    loads = np.where(loads.max(axis=2, keepdims=True) > 0, loads, now)
+    heard = weights >= MIN_WEIGHT * weights.max()
+    filled = np.where(window.max(axis=1, keepdims=True) > 0, window, 1.0)
+    loads = np.concatenate([window[None], memory.loads, stored])[heard]
+    loads = np.where(loads.max(axis=2, keepdims=True) > 0, loads, filled)
     return Votes(loads, weights[heard] / weights[heard].sum())
 
 
 def _fading(age: Ints) -> Floats:
-    """Return :data:`FORGETTING` to the power of ``age``, by multiplications: the same bytes on every machine."""
-    powers: Floats = np.multiply.accumulate(np.append(1.0, np.full(int(age.max(initial=0)), FORGETTING)))
+    """Return :data:`AGE_WEIGHT` to the power of ``age``, by multiplications: the same bytes on every machine."""
+    powers: Floats = np.multiply.accumulate(np.append(1.0, np.full(int(age.max(initial=0)), AGE_WEIGHT)))
     return powers[age]
 
 
 def relative(tokens: Floats) -> Floats:
     """Return ``[.., experts]`` loads divided by the mean of their row; rows without tokens stay 0."""
-    most = tokens.max(axis=-1, keepdims=True)
+    largest = tokens.max(axis=-1, keepdims=True)
     # First the largest: the sum of loads near 1e308 overflows.
-    scaled = tokens / np.where(most > 0, most, 1.0)
+    scaled = tokens / np.where(largest > 0, largest, 1.0)
     mean = scaled.mean(axis=-1, keepdims=True)
     scaled /= np.where(mean > 0, mean, 1.0)
     return scaled
@@ -83,7 +83,8 @@ def relative(tokens: Floats) -> Floats:
 def workloads(scenarios: Floats) -> Floats:
     """Return one load for each group of alike ``scenarios`` ``[scenarios, layers, experts]``: their mean.
 
-    Groups are those of a plan (:func:`placement.experts.scenario_groups.group_scenarios`), at most :data:`MOST`.
+    Groups are those of a plan (:func:`placement.experts.scenario_groups.group_scenarios`), :data:`MAX_WORKLOADS` at
+    most.
     """
-    group, _ = group_scenarios(scenarios, most=MOST)
-    return relative(np.stack([scenarios[group == each].mean(axis=0) for each in range(int(group.max()) + 1)]))
+    group, _ = group_scenarios(scenarios, most=MAX_WORKLOADS)
+    return relative(np.stack([scenarios[group == kind].mean(axis=0) for kind in range(int(group.max()) + 1)]))

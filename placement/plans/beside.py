@@ -27,15 +27,15 @@ def wrong_beside(folder: Path, plan: bytes) -> Iterator[str]:
 
     Nothing is said of files without a digest: an older version or somebody else wrote them.
     """
-    mine, others = plan_digest(plan).encode(), []
+    digest, foreign = plan_digest(plan).encode(), []
     for name in _NAMES:
         with suppress(OSError, InputError):
             digests = _DIGEST.findall(read_bytes(folder / name, name)) if (folder / name).is_file() else []
-            others += [name] if digests and mine not in digests else []
-    if others:
+            foreign += [name] if digests and digest not in digests else []
+    if foreign:
         yield (
-            f"{folder}: {', '.join(others)}: not of this plan.json (a run was killed while it wrote, files were "
+            f"{folder}: {', '.join(foreign)}: not of this plan.json (a run was killed while it wrote, files were "
             "mixed, or the plan was edited); write them again by the command that made the plan, or remove them"
         )
-    if left := sorted(path.name for path in folder.glob(f"{TEMPORARY}*")):
-        yield f"{folder}: {', '.join(left)}: of a run that was killed while it wrote; remove it if none writes now"
+    if parts := sorted(path.name for path in folder.glob(f"{TEMPORARY}*")):
+        yield f"{folder}: {', '.join(parts)}: of a run that was killed while it wrote; remove it if none writes now"

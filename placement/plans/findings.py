@@ -144,11 +144,11 @@ class ScenarioReport:
     rows: Annotated[tuple[ScenarioRow, ...], Field(min_length=1)]
 
     def __post_init__(self) -> None:
-        left = [row.left_out for row in self.rows if row.left_out is not None]
+        held_out = [row.left_out for row in self.rows if row.left_out is not None]
         derived(
             self,
             in_sample=float(np.mean([row.in_sample for row in self.rows])),
-            left_out=float(np.mean(left)) if left else None,
+            left_out=float(np.mean(held_out)) if held_out else None,
         )
 
     @property
@@ -170,8 +170,8 @@ class ScenarioReport:
 
 
 def _line(name: str, width: int, in_sample: float, left_out: float | None) -> str:
-    left = "-" if left_out is None else f"{left_out:.3f}"
-    return f"{name:{width + 2}}{in_sample:9.3f}{left:>10}"
+    held_out = "-" if left_out is None else f"{left_out:.3f}"
+    return f"{name:{width + 2}}{in_sample:9.3f}{held_out:>10}"
 
 
 @dataclass(frozen=True)

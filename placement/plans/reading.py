@@ -22,7 +22,7 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
 from cost.inputs.workload import Workload
 from placement.experts.failure_domains import domain_name
-from placement.options import SPREADS, PlanOptions, Spread
+from placement.options import SPREADS, PlanOptions
 from placement.plan import Plan, Proof
 from placement.plans.beside import wrong_beside
 from placement.plans.findings import Failures
@@ -100,15 +100,15 @@ def plan_of_text(text: str, where: str) -> Plan:
     document, scores = _document(text, where)
     try:
         plan = with_pools([*_pools(document)], document.serving)
-        first = held_against(plan, scores[0], where)
+        leading = held_against(plan, scores[0], where)
         beside = [
             held_against(pool, score, f"{where}: pools[{number}]")
             for number, (pool, score) in enumerate(zip(plan.beside, scores[1:], strict=True), 1)
         ]
     except (InputError, InfeasibleError) as error:
         raise InputError(f"{where}: {error}") from None
-    differences = "; ".join(filter(None, (pool.differences for pool in (first, *beside))))
-    return replace(first, beside=tuple(beside), decision=document.decision, differences=differences)
+    differences = "; ".join(filter(None, (pool.differences for pool in (leading, *beside))))
+    return replace(leading, beside=tuple(beside), decision=document.decision, differences=differences)
 
 
 def _document(text: str, where: str) -> tuple[PlanFile, list[object]]:
@@ -121,11 +121,11 @@ def _document(text: str, where: str) -> tuple[PlanFile, list[object]]:
         raise InputError(f"{where}: not a plan; give a plan.json written by rackplan.")
     require_version(value.get("schema_version"), where, SCHEMA_VERSION)
     pools = value.get("pools")
-    if isinstance(pools, list) and pools and isinstance(first := pools[0], dict):
+    if isinstance(pools, list) and pools and isinstance(pool_of_root := pools[0], dict):
         inputs = value.get("inputs")
         root = {**value, "workload": inputs.get("workload") if isinstance(inputs, dict) else None}
-        keys = (key for key in _AGREE if key in first)
-        different = next((key for key in keys if first[key] != root.get(key)), None)
+        keys = (key for key in _AGREE if key in pool_of_root)
+        different = next((key for key in keys if pool_of_root[key] != root.get(key)), None)
         if different is not None:
             raise InputError(
                 f"{where}: pools[0]: {different}: not as at the root, which describes the first pool; make them "
@@ -145,9 +145,9 @@ def _pools(file: PlanFile) -> Iterator[Plan]:
     _require_figures(inputs.cluster)
     cluster = cluster_from_dict(inputs.cluster)
     inputs.prices.check(cluster.whole)
-    first = ModelInputsPart(model=inputs.model, loads=inputs.loads)
-    of_model = {one.model.name: one for one in (first, *inputs.models)}
-    yield _plan(file, file, cluster, first, inputs.workload)
+    inputs_of_first = ModelInputsPart(model=inputs.model, loads=inputs.loads)
+    of_model = {model_inputs.model.name: model_inputs for model_inputs in (inputs_of_first, *inputs.models)}
+    yield _plan(file, file, cluster, inputs_of_first, inputs.workload)
     for number, pool in enumerate(file.pools, 1):
         if pool.model not in of_model:
             raise InputError(f"pools[{number}]: model: {pool.model!r} is not in inputs: model or models.")
@@ -159,10 +159,10 @@ def _pools(file: PlanFile) -> Iterator[Plan]:
 
 
 def _plan(
-    file: PlanFile, part: PlanFile | PoolPart, cluster: Cluster, given: ModelInputsPart, workload: Workload
+    file: PlanFile, part: PlanFile | PoolPart, cluster: Cluster, source: ModelInputsPart, workload: Workload
 ) -> Plan:
     inputs, failures = file.inputs, part.failures
-    model = model_from_config(given.model.config, name=given.model.name, weights=given.model.weights)
+    model = model_from_config(source.model.config, name=source.model.name, weights=source.model.weights)
     if not workload.batch:
         raise InputError("inputs: workload: batch: 0 must be 1 or more.")
     options = dict(vars(part.request))
@@ -184,7 +184,7 @@ def _plan(
     if strange:
         raise InputError(f"experts: layers: {strange[0]}: {model.name} has no such layer with experts.")
     experts, unlike = _experts(part.experts, deployment, layout)
-    loads = _loads(given.loads, deployment)
+    loads = _loads(source.loads, deployment)
     score, balancedness = score_placement(deployment, layout, experts, loads, request.split, unlike)
     plan = Plan(
         deployment,
@@ -206,10 +206,10 @@ def _plan(
         limit_s=part.limit_s,
         unlike=unlike,
     )
-    wrong = verify_plan(plan)
-    if wrong:
-        more = f" (and {len(wrong) - 1} more)" * (len(wrong) > 1)
-        raise InputError(f"not a legal plan: {wrong[0]}{more}")
+    violations = verify_plan(plan)
+    if violations:
+        rest = f" (and {len(violations) - 1} more)" * (len(violations) > 1)
+        raise InputError(f"not a legal plan: {violations[0]}{rest}")
     _check_layout(part.layout, plan)
     _check_findings(part, plan)
     return plan
@@ -244,8 +244,8 @@ def _layout(file: PlanPart, deployment: Deployment) -> Layout:
         spec = StageSpec(tuple(index[gpu] for gpu in stage.gpus), layers)
         replicas.setdefault(stage.replica, []).append(spec)
     rows = tuple(tuple(stages) for _, stages in sorted(replicas.items()))
-    first = [stage.layers for stage in rows[0]]
-    if any([stage.layers for stage in stages] != first for stages in rows[1:]):
+    runs_of_first = [stage.layers for stage in rows[0]]
+    if any([stage.layers for stage in stages] != runs_of_first for stages in rows[1:]):
         raise InputError("stages: replicas differ in their stages; all must have the same runs of layers.")
     count = len(deployment.model.layers)
     ends = [
@@ -258,15 +258,15 @@ def _layout(file: PlanPart, deployment: Deployment) -> Layout:
     return Layout(rows, file.layout["tp"], file.layout.get("moe_tp", 1))
 
 
-def _check_layout(given: LayoutPart, plan: Plan) -> None:
+def _check_layout(stored: LayoutPart, plan: Plan) -> None:
     """Reject a layout that was changed in one place alone."""
     for key, value in layout_part(plan).items():
-        here = given.get(key, value)
-        if here != value:
+        held = stored.get(key, value)
+        if held != value:
             where = (
                 "inputs: workload: batch says" if key == "batch_per_gpu" else "stages and layout: tp make it"
             )
-            raise InputError(f"layout: {key}: {here:g}, but {where} {value}; make them agree, or plan again.")
+            raise InputError(f"layout: {key}: {held:g}, but {where} {value}; make them agree, or plan again.")
 
 
 def _experts(
@@ -285,7 +285,7 @@ def _experts(
                 f"experts: layers: {layer}: expected one list for each of {len(part.gpus)} GPUs."
             )
     known: dict[object, tuple[Assignment | None, ...]] = {}
-    found: list[tuple[Assignment | None, ...]] = []
+    replicas: list[tuple[Assignment | None, ...]] = []
     for stages in layout.replicas:
         key = tuple(
             tuple(tuple(row[gpu]) for gpu in stage.gpus) for row in part.layers.values() for stage in stages
@@ -294,8 +294,8 @@ def _experts(
             known[key] = tuple(
                 _assignment(part, deployment, layout, index, stage) for index, stage in enumerate(stages)
             )
-        found.append(known[key])
-    return found[0], {replica: own for replica, own in enumerate(found) if own is not found[0]}
+        replicas.append(known[key])
+    return replicas[0], {replica: sets for replica, sets in enumerate(replicas) if sets is not replicas[0]}
 
 
 def _assignment(
@@ -311,17 +311,17 @@ def _assignment(
     counts: list[int] = []
     for layer in ids:
         place, held = f"experts: layers: {layer}", part.layers[str(layer)]
-        here = [held[gpu] for gpu in stage.gpus]
+        by_gpu = [held[gpu] for gpu in stage.gpus]
         outside = next((gpu for gpu, experts in enumerate(held) if experts and gpu not in inside), None)
         if outside is not None:
             raise InputError(f"{place}: {part.gpus[outside]} has experts, but its stage lacks that layer.")
-        counts = counts or [len(experts) for experts in here]
-        if [len(experts) for experts in here] != counts:
+        counts = counts or [len(experts) for experts in by_gpu]
+        if [len(experts) for experts in by_gpu] != counts:
             raise InputError(f"{place}: its GPUs have other numbers of slots than in layer {ids[0]}.")
-        row = [expert for experts in here for expert in experts]
-        wrong = next((expert for expert in row if expert >= moe.experts), None)
-        if wrong is not None:
-            raise InputError(f"{place}: expert {wrong} does not exist; the model has 0 to {moe.experts - 1}.")
+        row = [expert for experts in by_gpu for expert in experts]
+        extra = next((expert for expert in row if expert >= moe.experts), None)
+        if extra is not None:
+            raise InputError(f"{place}: expert {extra} does not exist; the model has 0 to {moe.experts - 1}.")
         absent = next(iter(sorted(set(range(moe.experts)).difference(row))), None)
         if absent is not None:
             raise InputError(f"{place}: expert {absent} has no copy.")
@@ -355,12 +355,12 @@ def _loads(part: LoadsPart | None, deployment: Deployment) -> ExpertLoads | None
 def _check_findings(file: PlanPart, plan: Plan) -> None:
     """Reject findings of other loads, of copies that do not rise, and of placements and parts that there are not."""
     names = list(plan.loads.names) if plan.loads else []
-    if file.scenarios is not None and (found := [row.name for row in file.scenarios.rows]) != names:
+    if file.scenarios is not None and (rows := [row.name for row in file.scenarios.rows]) != names:
         raise InputError(
-            f"scenarios: rows: of {', '.join(found)}, but inputs: loads are {', '.join(names) or 'none'}."
+            f"scenarios: rows: of {', '.join(rows)}, but inputs: loads are {', '.join(names) or 'none'}."
         )
     copies = [point.redundant for point in file.redundancy.points] if file.redundancy else []
-    if any(after <= before for before, after in pairwise(copies)):
+    if any(later <= earlier for earlier, later in pairwise(copies)):
         raise InputError(f"redundancy: points: {copies} copies; expected rising numbers.")
     report = file.by_traffic
     if report is not None and report.chosen not in [row.placement for row in report.rows]:
@@ -372,11 +372,12 @@ def _check_findings(file: PlanPart, plan: Plan) -> None:
 def _check_failures(failures: Failures, deployment: Deployment) -> None:
     """Reject layers, experts, GPUs, nodes and racks that there are not."""
     model, cluster = deployment.model, deployment.cluster
-    layers = [(f"layers[{i}]", row.layer) for i, row in enumerate(failures.layers)]
-    layers += [(f"experts[{i}]", row.layer) for i, row in enumerate(failures.experts)]
-    for place, layer in layers:
-        if layer not in model.moe_layers:
-            raise InputError(f"failures: {place}: layer: {model.name} has no experts in layer {layer}.")
+    for part in ("layers", "experts"):
+        for i, row in enumerate(getattr(failures, part)):
+            if row.layer not in model.moe_layers:
+                raise InputError(
+                    f"failures: {part}[{i}]: layer: {model.name} has no experts in layer {row.layer}."
+                )
     experts = 0 if model.moe is None else model.moe.experts
     for i, row in enumerate(failures.experts):
         if row.expert >= experts:
@@ -386,28 +387,21 @@ def _check_failures(failures: Failures, deployment: Deployment) -> None:
             f"failures: experts: it lists {len(failures.experts)} where failures: layers count "
             f"{failures.experts_at_risk} at risk."
         )
-    named: list[tuple[str, Spread, str]] = [
-        # a layer without experts at risk names none
-        *(
-            (f"layers[{i}]: worst", failures.spread, row.worst)
-            for i, row in enumerate(failures.layers)
-            if row.worst
-        ),
-        *((f"experts[{i}]: domain", failures.spread, row.domain) for i, row in enumerate(failures.experts)),
-        *((f"what_if[{i}]: worst", row.unit, row.worst) for i, row in enumerate(failures.what_if)),
-        *(
-            (f"what_if[{i}]: each: names[{place}]", row.unit, one)
-            for i, row in enumerate(failures.what_if)
-            for place, one in enumerate(row.each.names)
-        ),
-    ]
-    ids = {unit: {domain_name(gpu, unit) for gpu in cluster.gpus} for unit in SPREADS}
-    for where, unit, name in named:
-        if name not in ids[unit]:
-            raise InputError(f"failures: {where}: {name!r} is not a {unit} of {cluster.name}.")
+    unit = failures.spread  # a layer without experts at risk names none
+    named = [(f"layers[{i}]: worst", unit, row.worst) for i, row in enumerate(failures.layers) if row.worst]
+    named += [(f"experts[{i}]: domain", unit, row.domain) for i, row in enumerate(failures.experts)]
     for i, tried in enumerate(failures.what_if):
         counts = {len(values) for values in vars(tried.each).values()}
         if len(counts) > 1 or not counts <= {0, tried.tried}:
             raise InputError(
                 f"failures: what_if[{i}]: each: it is of {tried.tried} that were tried, each once."
             )
+        names = (
+            ("worst", tried.worst),
+            *((f"each: names[{at}]", name) for at, name in enumerate(tried.each.names)),
+        )
+        named += [(f"what_if[{i}]: {where}", tried.unit, name) for where, name in names]
+    ids = {unit: {domain_name(gpu, unit) for gpu in cluster.gpus} for unit in SPREADS}
+    for where, unit, name in named:
+        if name not in ids[unit]:
+            raise InputError(f"failures: {where}: {name!r} is not a {unit} of {cluster.name}.")

@@ -21,14 +21,7 @@ from cost.money.bill import Totals
 from cost.money.prices import PriceBook
 from placement.options import PlanOptions
 from placement.plan import Asked, Decision, OrderProof, Origin, Proof
-from placement.plans.findings import (
-    LEFT_OUT,
-    Count,
-    Failures,
-    RedundancyCurve,
-    ScenarioReport,
-    TrafficReport,
-)
+from placement.plans.findings import LEFT_OUT, Count, Failures, RedundancyCurve, ScenarioReport, TrafficReport
 from topology.base.errors import InputError
 from topology.base.figures import EvidenceLabel
 from topology.base.schema import problem
@@ -60,8 +53,8 @@ def _equal_rows_once(rows: list[list[int]]) -> list[list[int]]:
 def _phase_first(workload: Workload) -> dict[str, Any]:
     """Return a workload as files have it, without what is of prompts where that is nothing."""
     of_prompts = ("prefix_hit", "prompt", "answer", "prompt_share", "prompt_chunk", "held", "states")
-    rest = {key: value for key, value in asdict(workload).items() if key not in of_prompts or value}
-    return {"phase": workload.phase, **rest}
+    fields = {key: value for key, value in asdict(workload).items() if key not in of_prompts or value}
+    return {"phase": workload.phase, **fields}
 
 
 @dataclass(frozen=True, kw_only=True)

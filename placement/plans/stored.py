@@ -16,9 +16,9 @@ from placement.plans.writing import plan_score_to_dict
 from placement.scoring import placement_proof
 from topology.base.reading import shown
 
-_CLOSE = 1e-6
+_ROUNDING = 1e-6
 """Relative: sums may be rounded in another way on another machine."""
-_NAMED = 3
+_SHOWN = 3
 """Figures that are named; of more their number is."""
 _RATES = ("tok_s_per_gpu", "tok_s_per_gpu_used", "tok_s_per_user")
 _WHATEVER_STEP = ("tokens", "tokens_per_step", "hbm_bytes", "batch_per_gpu", "max_batch_per_gpu")
@@ -30,19 +30,19 @@ def held_against(plan: Plan, stored: object, where: str) -> Plan:
     ``plan`` is scored again, and has the proof of the file; that is computed again where it is wrong. ``stored`` is
     the ``score`` of the file.
     """
-    told = _inside(stored)
-    computed: dict[str, Any] = {**plan_score_to_dict(plan)} if told else {}
-    traced = bool(_inside(told.get("traffic")).get("routing"))
+    score = _inside(stored)
+    computed: dict[str, Any] = {**plan_score_to_dict(plan)} if score else {}
+    traced = bool(_inside(score.get("traffic")).get("routing"))
     if traced:
-        computed = _without_traces(told, computed)
+        computed = _without_traces(score, computed)
     wrong_proof = [] if traced else [*_of_proof(plan)]
-    found = [*_different("score", told, computed), *wrong_proof]
-    if not found:
+    differences = [*_different("score", score, computed), *wrong_proof]
+    if not differences:
         return plan
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    rest = f" and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
     words = (
-        f"{where}: stored figures differ from those computed again: {', '.join(found[:_NAMED])}{more}; the file was "
-        "edited, or is from another version of rackplan, and the computed ones are used"
+        f"{where}: stored figures differ from those computed again: {', '.join(differences[:_SHOWN])}{rest}; the "
+        "file was edited, or is from another version of rackplan, and the computed ones are used"
     )
     return replace(plan, differences=words, proof=_proof_again(plan) if wrong_proof else plan.proof)
 
@@ -78,7 +78,7 @@ def _different(where: str, stored: object, computed: object) -> Iterator[str]:
 
 def _same(stored: object, computed: object) -> bool:
     if isinstance(computed, float) and isinstance(stored, float):
-        return math.isclose(stored, computed, rel_tol=_CLOSE)
+        return math.isclose(stored, computed, rel_tol=_ROUNDING)
     return stored == computed
 
 
@@ -93,16 +93,16 @@ def _of_proof(plan: Plan) -> Iterator[str]:
     """
     proof, quick = plan.proof, _proof_again(plan)
     yield from _different("proof.objective", proof.objective, quick.objective)
-    if proof.bound < quick.bound * (1 - _CLOSE):
+    if proof.bound < quick.bound * (1 - _ROUNDING):
         yield from _different("proof.bound", proof.bound, quick.bound)
-    elif proof.bound > quick.bound * (1 + _CLOSE):
+    elif proof.bound > quick.bound * (1 + _ROUNDING):
         priced = _proof_again(plan, priced=True)
-        if proof.bound > priced.bound * (1 + _CLOSE):
+        if proof.bound > priced.bound * (1 + _ROUNDING):
             yield from _different("proof.bound", proof.bound, priced.bound)
     gap = max(0.0, 1 - proof.bound / quick.objective)
-    if abs(proof.gap - gap) > _CLOSE:
+    if abs(proof.gap - gap) > _ROUNDING:
         yield from _different("proof.gap", proof.gap, gap)
-    if proof.status == "OPTIMAL" and gap > _CLOSE:
+    if proof.status == "OPTIMAL" and gap > _ROUNDING:
         yield from _different("proof.status", proof.status, quick.status)
 
 
@@ -110,13 +110,4 @@ def _proof_again(plan: Plan, *, priced: bool = False) -> Proof:
     """Return the proof of the placement; ``priced``: with the highest bound that a search may have proven."""
     if plan.loads is None or not plan.parts():
         return Proof("OPTIMAL", 1.0, 1.0, 0.0)
-    return placement_proof(
-        plan.deployment,
-        plan.layout,
-        plan.experts,
-        plan.loads,
-        plan.objective,
-        plan.split,
-        unlike=plan.unlike,
-        priced=priced,
-    )
+    return placement_proof(plan, priced=priced)

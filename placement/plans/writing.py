@@ -15,7 +15,7 @@ from cost.calibration.correction import lines_of
 from cost.calibration.errors import error_to_dict
 from cost.experts.tokens.traffic import TokenTraffic
 from cost.step.score import Score
-from placement.plan import Asked, BaselineScore, Plan
+from placement.plan import Asked, Plan
 from placement.plans.schema import (
     ExpertsPart,
     InputsPart,
@@ -45,6 +45,9 @@ _FILE = TypeAdapter(PlanFile)
 def score_to_dict(score: Score, balancedness: Mapping[int, float]) -> ScoreData:
     """Return a score as the plan file holds it; ``balancedness`` is by absolute layer id."""
     mean = mean_of(balancedness.values()) if balancedness else None
+    parts_s: dict[str, dict[str, float]] = {}
+    for (term, limit), seconds in score.parts_s.items():
+        parts_s.setdefault(term, {})[limit] = seconds
     data: ScoreData = {
         "step_s": score.step_s,
         "lower_step_s": score.lower_step_s,
@@ -56,7 +59,7 @@ def score_to_dict(score: Score, balancedness: Mapping[int, float]) -> ScoreData:
         "bound_by": score.bound_by,
         "terms_s": dict(score.terms_s),
         "limits_s": dict(score.limits_s),
-        "parts_s": _nested(score.parts_s),
+        "parts_s": parts_s,
         "floor_s": dict(score.floor_s),
         "hbm_bytes": dict(score.hbm_bytes),
         "batch_per_gpu": score.batch,
@@ -88,20 +91,12 @@ def plan_score_to_dict(plan: Plan) -> PlanScoreData:
     return data
 
 
-def _nested(parts_s: Mapping[tuple[str, str], float]) -> dict[str, dict[str, float]]:
-    """Seconds by part, then by what bound it."""
-    found: dict[str, dict[str, float]] = {}
-    for (term, limit), seconds in parts_s.items():
-        found.setdefault(term, {})[limit] = seconds
-    return found
-
-
 def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None = None) -> dict[str, Any]:
     """Return ``plan`` as JSON-able data in schema 3."""
-    deployment, others = plan.deployment, list[Plan]()
+    deployment, models = plan.deployment, list[Plan]()
     for pool in plan.pools:
-        if pool.deployment.model.name not in {one.deployment.model.name for one in (plan, *others)}:
-            others.append(pool)
+        if pool.deployment.model.name not in {known.deployment.model.name for known in (plan, *models)}:
+            models.append(pool)
     document = PlanFile(
         **_part(plan),
         schema_version=SCHEMA_VERSION,
@@ -116,7 +111,7 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
             cluster=cluster_to_dict(deployment.cluster),
             workload=deployment.workload,
             loads=_loads(plan),
-            models=tuple(ModelInputsPart(model=_model(pool), loads=_loads(pool)) for pool in others),
+            models=tuple(ModelInputsPart(model=_model(pool), loads=_loads(pool)) for pool in models),
             seed=plan.request.seed,
             prices=deployment.prices,
             physics=deployment.correction.physics,
@@ -149,7 +144,10 @@ def _part(plan: Plan) -> dict[str, Any]:
             **vars(plan.proof), of=_proof_of(plan), interrupted=plan.interrupted, log=tuple(plan.notes)
         ),
         "order": plan.order,
-        "baselines": {name: _baseline(entry) for name, entry in plan.baselines.items()},
+        "baselines": {
+            name: entry.score and score_to_dict(entry.score, entry.balancedness)
+            for name, entry in plan.baselines.items()
+        },
         "scenarios": plan.scenarios,
         "redundancy": plan.redundancy,
         "failures": plan.failures,
@@ -243,13 +241,9 @@ def _expert_rows(plan: Plan) -> dict[str, list[list[int]]]:
             held = [slots[start:stop] for start, stop in pairwise(cuts)]
             row = rows.setdefault(str(layer), [[]] * len(plan.deployment.cluster.gpus))
             for stage in stages:
-                for gpu, here in zip(stage.gpus, held, strict=True):
-                    row[gpu] = here  # replicas share their lists
+                for gpu, experts in zip(stage.gpus, held, strict=True):
+                    row[gpu] = experts  # replicas share their lists
     return dict(sorted(rows.items(), key=lambda row: int(row[0]))) if plan.unlike else rows
-
-
-def _baseline(entry: BaselineScore) -> ScoreData | None:
-    return None if entry.score is None else score_to_dict(entry.score, entry.balancedness)
 
 
 def plan_to_json(data: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ from placement.layouts.choose import Placed, largest_batch_held
 from placement.options import PlanOptions
 from placement.plans.findings import TrafficReport, TrafficRow
 from placement.progress import Say
-from placement.scoring import moe_rows, placement_scorer, routed_traffic
+from placement.scoring import ExpertPlacement, moe_rows, placement_scorer, routed_traffic
 from placement.traffic.place import (
     SLACK,
     Places,
@@ -251,7 +251,8 @@ def _judge(
     placed: Placed, name: str, experts: Stages, loads: ExpertLoads, options: PlanOptions
 ) -> _Candidate:
     deployment, layout = placed.candidate.deployment, placed.candidate.layout
-    return _Candidate(name, experts, *placement_scorer(deployment, layout, experts, loads, options.split))
+    scored = ExpertPlacement(deployment, layout, experts, loads, options.split)
+    return _Candidate(name, experts, *placement_scorer(scored))
 
 
 def _taken(placed: Placed, best: _Candidate, loads: ExpertLoads, options: PlanOptions) -> Placed:

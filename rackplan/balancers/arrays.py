@@ -31,14 +31,14 @@ def loads_of(value: Any, name: str, axes: tuple[str, ...]) -> Floats:
     """
     table = _numbers(value, name)
     _require_axes(table, name, axes)
-    found = table.astype(np.float64)
-    bad = first_bad(found)
-    if bad:
-        where = ", ".join(f"{axis.removesuffix('s')} {i}" for axis, i in zip(axes, bad, strict=True))
+    loads = table.astype(np.float64)
+    position = first_bad(loads)
+    if position:
+        where = ", ".join(f"{axis.removesuffix('s')} {i}" for axis, i in zip(axes, position, strict=True))
         raise InputError(
-            f"{name}, {where}: {found[bad]} is not a token count; give finite, non-negative numbers."
+            f"{name}, {where}: {loads[position]} is not a token count; give finite, non-negative numbers."
         )
-    return found
+    return loads
 
 
 def ids_of(value: Any, name: str, axes: tuple[str, ...]) -> Ints:

@@ -66,123 +66,123 @@ def request(
         raise InputError(f"{ranks_name} {ranks} is not a multiple of num_nodes {nodes}.")
     at_start = False
     if old is not None:
-        given = ids_of(old, "the old map", ("layers", "slots"))
-        old = _old_map(given, loads.shape, slots, slots // ranks)
+        placed = ids_of(old, "the old map", ("layers", "slots"))
+        old = _old_map(placed, loads.shape, slots, slots // ranks)
         starts = np.arange(slots) % experts, *starts
-        at_start = given.shape == old.shape and any(bool((old == start).all()) for start in starts)
+        at_start = placed.shape == old.shape and any(bool((old == start).all()) for start in starts)
     return Asked(loads, slots, ranks, old, at_start, groups, nodes)
 
 
-def plan(asked: Asked, given: Settings | None = None) -> Ints:
+def plan(call: Asked, options: Settings | None = None) -> Ints:
     """Return the expert of each slot, int64 ``[layers, slots]``; copies that stay on their rank keep their slot.
 
-    ``given``: the settings; those of the environment unless told otherwise.
+    ``options``: the settings; those of the environment unless told otherwise.
 
     Raises
     ------
     InputError
         If the environment's settings or the stored scenarios cannot be used.
     """
-    given = settings() if given is None else given
-    asked = replace(asked, stored=stored_for(given, asked.loads, asked.slots, asked.ranks))
-    nodes = _node_experts(asked, given)
+    options = settings() if options is None else options
+    call = replace(call, stored=stored_for(options, call.loads, call.slots, call.ranks))
+    nodes = _node_experts(call, options)
     if nodes is None:
-        return _placed(asked, given).astype(np.int64)
+        return _placed(call, options).astype(np.int64)
     inside = replace(
-        asked,
-        loads=nodes.loads(asked.loads),
-        slots=asked.slots // asked.nodes,
-        ranks=asked.ranks // asked.nodes,
-        old=None if asked.old is None else nodes.inside(asked.old),
-        stored=_inside(asked, nodes),
-        names=nodes.experts.reshape(-1, asked.experts // asked.nodes),
+        call,
+        loads=nodes.loads(call.loads),
+        slots=call.slots // call.nodes,
+        ranks=call.ranks // call.nodes,
+        old=None if call.old is None else nodes.inside(call.old),
+        stored=_inside(call, nodes),
+        names=nodes.experts.reshape(-1, call.experts // call.nodes),
     )
-    return nodes.outside(_placed(inside, given)).astype(np.int64)
+    return nodes.outside(_placed(inside, options)).astype(np.int64)
 
 
-def _old_map(old: Ints, shape: tuple[int, ...], slots: int, each: int) -> Experts:
+def _old_map(old: Ints, shape: tuple[int, ...], slots: int, size: int) -> Experts:
     layers, experts = shape
-    if len(old) != layers or old.shape[1] % each:
+    if len(old) != layers or old.shape[1] % size:
         raise InputError(
             f"the old map has shape {list(old.shape)}: expected [{layers}, {slots}], one row per layer."
         )
-    bad = (old < -1) | (old >= experts)
-    if bad.any():
-        layer, slot = (int(i) for i in np.argwhere(bad)[0])
+    invalid = (old < -1) | (old >= experts)
+    if invalid.any():
+        layer, slot = (int(i) for i in np.argwhere(invalid)[0])
         raise InputError(
             f"the old map, layer {layer}, slot {slot}: {old[layer, slot]} is not an expert id; ids are 0 "
             f"to {experts - 1}, and -1 is an empty slot."
         )
-    found = np.full((layers, slots), -1, dtype=np.int32)
+    table = np.full((layers, slots), -1, dtype=np.int32)
     width = min(slots, old.shape[1])
-    found[:, :width] = old[:, :width]
-    return found
+    table[:, :width] = old[:, :width]
+    return table
 
 
-def _placed(asked: Asked, given: Settings) -> Experts:
-    if asked.slots // asked.ranks >= asked.loads.shape[1]:
-        return _all_everywhere(asked, None if asked.at_start and given.max_moves else given.max_moves)
-    if asked.old is None and asked.stored is None and asked.ranks == asked.slots == asked.loads.shape[1]:
-        row = np.arange(asked.slots, dtype=np.int32)  # an expert each: no placement is better than another
-        return np.tile(row, (len(asked.loads), 1))
-    return next_placement(asked, given)
+def _placed(call: Asked, options: Settings) -> Experts:
+    if call.slots // call.ranks >= call.loads.shape[1]:
+        return _all_everywhere(call, None if call.at_start and options.max_moves else options.max_moves)
+    if call.old is None and call.stored is None and call.ranks == call.slots == call.loads.shape[1]:
+        row = np.arange(call.slots, dtype=np.int32)  # an expert each: no placement is better than another
+        return np.tile(row, (len(call.loads), 1))
+    return next_placement(call, options)
 
 
-def _all_everywhere(asked: Asked, most: float | None) -> Experts:
+def _all_everywhere(call: Asked, limit: float | None) -> Experts:
     """Return a placement with every expert on every rank, equally often: no other can be better balanced.
 
-    Where something lies there, it is made layer by layer, within ``most`` of the copies besides those that must be
+    Where something lies there, it is made layer by layer, within ``limit`` of the copies besides those that must be
     restored.
     """
-    (rows, experts), each = asked.loads.shape, asked.slots // asked.ranks
-    fresh = np.tile((np.arange(each) % experts).astype(np.int32), (rows, asked.ranks))
-    if asked.old is None:
+    (rows, experts), size = call.loads.shape, call.slots // call.ranks
+    fresh = np.tile((np.arange(size) % experts).astype(np.int32), (rows, call.ranks))
+    if call.old is None:
         return fresh
-    found = keep_slots(asked.old, fresh, asked.ranks)
-    restored = forced_moves(asked.old, experts)
+    placed = keep_slots(call.old, fresh, call.ranks)
+    restored = forced_moves(call.old, experts)
     if restored.any():
         _log.warning("rackplan: %s", restored_words(int(restored.sum())))
-    chosen = (found != asked.old).sum(axis=1) - restored
-    left = asked.old.size if most is None else int(most * asked.old.size + 1e-9)
+    chosen = (placed != call.old).sum(axis=1) - restored
+    allowed = call.old.size if limit is None else int(limit * call.old.size + 1e-9)
     order = np.argsort(restored == 0, kind="stable")
-    kept = order[np.cumsum(chosen[order]) > left]
-    for layer in kept:
-        old = asked.old[layer].copy()
+    frozen = order[np.cumsum(chosen[order]) > allowed]
+    for layer in frozen:
+        old = call.old[layer].copy()
         lost = np.setdiff1d(np.arange(experts), old)
-        again = np.setdiff1d(np.arange(old.size), np.unique(old, return_index=True)[1])
-        free = np.concatenate([np.flatnonzero(old < 0), again[old[again] >= 0]])
+        repeats = np.setdiff1d(np.arange(old.size), np.unique(old, return_index=True)[1])
+        free = np.concatenate([np.flatnonzero(old < 0), repeats[old[repeats] >= 0]])
         old[free[: lost.size]] = lost
-        found[layer] = np.where(old < 0, found[layer], old)
-    return found
+        placed[layer] = np.where(old < 0, placed[layer], old)
+    return placed
 
 
-def _inside(asked: Asked, nodes: NodeExperts) -> Stored | None:
+def _inside(call: Asked, nodes: NodeExperts) -> Stored | None:
     """Return what is stored by node; the plan only where it puts the same groups on the nodes."""
-    if asked.stored is None:
+    if call.stored is None:
         return None
-    placed = asked.stored.placed
+    placed = call.stored.placed
     if placed is not None:
-        lie = groups_as_they_lie(placed, asked.experts, asked.groups, asked.nodes)
+        lie = groups_as_they_lie(placed, call.experts, call.groups, call.nodes)
         same = lie is not None and np.array_equal(lie.experts, nodes.experts)
         placed = nodes.inside(placed) if same else None
-    return Stored(nodes.loads(asked.stored.loads), placed, asked.ranks // asked.nodes)
+    return Stored(nodes.loads(call.stored.loads), placed, call.ranks // call.nodes)
 
 
-def _node_experts(asked: Asked, given: Settings) -> NodeExperts | None:
+def _node_experts(call: Asked, options: Settings) -> NodeExperts | None:
     """Return the experts of each node where groups are kept on one; None where they are not.
 
     They are where they lie so already, and where all is planned afresh, unless a stored plan scatters them.
     """
-    if asked.nodes == 1 or given.node_groups == "ignore":
+    if call.nodes == 1 or options.node_groups == "ignore":
         return None
-    planned = None if asked.stored is None else asked.stored.placed
-    free = asked.at_start or given.max_moves is None
-    gathers = given.node_groups == "gather" and free
-    for placed in (asked.old, planned):
+    planned = None if call.stored is None else call.stored.placed
+    free = call.at_start or options.max_moves is None
+    gathers = options.node_groups == "gather" and free
+    for placed in (call.old, planned):
         if placed is not None:
-            lie = groups_as_they_lie(placed, asked.experts, asked.groups, asked.nodes)
+            lie = groups_as_they_lie(placed, call.experts, call.groups, call.nodes)
             if lie is not None or not gathers:
                 return lie
-    seen = asked.loads[None]
-    loads = seen if asked.stored is None else np.concatenate([seen, asked.stored.loads])
-    return packed_groups(loads, asked.groups, asked.nodes)
+    window = call.loads[None]
+    loads = window if call.stored is None else np.concatenate([window, call.stored.loads])
+    return packed_groups(loads, call.groups, call.nodes)

@@ -17,12 +17,7 @@ __all__ = ["rebalance_experts"]
 
 
 def rebalance_experts(
-    weight: Any,
-    num_replicas: int,
-    num_groups: int,
-    num_nodes: int,
-    num_gpus: int,
-    old: Any = None,
+    weight: Any, num_replicas: int, num_groups: int, num_nodes: int, num_gpus: int, old: Any = None
 ) -> tuple[Any, Any, Any]:
     """Return expert of each slot, slots of each expert and copies of each expert, for one window of loads.
 
@@ -54,9 +49,9 @@ def rebalance_experts(
     with refusing():
         loads = loads_of(weight, "weight", ("layers", "experts"))
         called = "num_replicas", "num_gpus"
-        asked = request(loads, num_replicas, num_gpus, num_groups, num_nodes, old=old, called=called)
-        found = plan(asked)
+        call = request(loads, num_replicas, num_gpus, num_groups, num_nodes, old=old, called=called)
+        placed = plan(call)
     experts = loads.shape[1]
-    maps = found, logical_to_physical(found, experts), logical_count(found, experts)
-    phy2log, log2phy, logcnt = (as_given(each, weight) for each in maps)
+    maps = placed, logical_to_physical(placed, experts), logical_count(placed, experts)
+    phy2log, log2phy, logcnt = (as_given(table, weight) for table in maps)
     return phy2log, log2phy, logcnt

@@ -22,26 +22,26 @@ class NodeExperts:
 
     def loads(self, table: Floats) -> Floats:
         """Return ``[..., layers, experts]`` as ``[..., layers x nodes, experts of a node]``."""
-        layers, nodes, each = self.experts.shape
+        layers, nodes, size = self.experts.shape
         order = np.broadcast_to(self.experts.reshape(layers, -1), table.shape)
-        return np.take_along_axis(table, order, axis=-1).reshape(*table.shape[:-2], layers * nodes, each)
+        return np.take_along_axis(table, order, axis=-1).reshape(*table.shape[:-2], layers * nodes, size)
 
     def inside(self, slot_expert: Experts) -> Experts:
         """Return ``[layers, slots]`` as ``[layers x nodes, slots of a node]``, experts numbered within their node."""
-        layers, nodes, each = self.experts.shape
-        place = np.empty((layers, nodes * each + 1), dtype=np.int64)
+        layers, nodes, size = self.experts.shape
+        place = np.empty((layers, nodes * size + 1), dtype=np.int64)
         place[:, -1] = -1  # an empty slot stays one
         row = np.arange(layers)[:, None]
-        place[row, self.experts.reshape(layers, -1)] = np.arange(nodes * each) % each
+        place[row, self.experts.reshape(layers, -1)] = np.arange(nodes * size) % size
         return place[row, slot_expert].reshape(layers * nodes, -1).astype(np.int32)
 
     def outside(self, slot_expert: Experts) -> Experts:
         """Invert :meth:`inside` for a placement."""
-        layers, nodes, each = self.experts.shape
-        found = np.take_along_axis(
-            self.experts.reshape(layers * nodes, each), slot_expert.astype(np.int64), axis=1
+        layers, nodes, size = self.experts.shape
+        experts = np.take_along_axis(
+            self.experts.reshape(layers * nodes, size), slot_expert.astype(np.int64), axis=1
         )
-        return found.reshape(layers, -1).astype(np.int32)
+        return experts.reshape(layers, -1).astype(np.int32)
 
 
 def packed_groups(loads: Floats, groups: int, nodes: int) -> NodeExperts:
@@ -52,15 +52,15 @@ def packed_groups(loads: Floats, groups: int, nodes: int) -> NodeExperts:
     scenarios, layers, experts = loads.shape
     size = experts // groups
     known = np.where(loads.any(axis=2, keepdims=True), loads, 1.0)
-    most = known.max(axis=2, keepdims=True)  # the sum of loads near 1e308 overflows
-    of_group = (known / most).reshape(scenarios, layers, groups, size).sum(axis=3)
+    largest = known.max(axis=2, keepdims=True)  # the sum of loads near 1e308 overflows
+    of_group = (known / largest).reshape(scenarios, layers, groups, size).sum(axis=3)
     # a group is to its node what a copy is to its GPU
     placed = solve(
         make_problem(of_group, np.full(nodes, groups // nodes)), exact=False
     ).assignment.slot_expert
     node_groups = np.sort(placed.reshape(layers, nodes, -1).astype(np.int64), axis=2)
-    found = node_groups[..., None] * size + np.arange(size)
-    return NodeExperts(found.reshape(layers, nodes, experts // nodes))
+    experts_of = node_groups[..., None] * size + np.arange(size)
+    return NodeExperts(experts_of.reshape(layers, nodes, experts // nodes))
 
 
 def groups_as_they_lie(slot_expert: Experts, experts: int, groups: int, nodes: int) -> NodeExperts | None:
@@ -71,10 +71,10 @@ def groups_as_they_lie(slot_expert: Experts, experts: int, groups: int, nodes: i
     node = np.arange(slots) // (slots // nodes)
     row, slot = np.nonzero(slot_expert >= 0)
     held[row, node[slot], slot_expert[row, slot]] = True
-    whole = held.reshape(layers, nodes, groups, size)
-    there = whole.all(axis=3)
-    if (whole.any(axis=3) != there).any() or (there.sum(axis=1) != 1).any():
+    by_group = held.reshape(layers, nodes, groups, size)
+    complete = by_group.all(axis=3)
+    if (by_group.any(axis=3) != complete).any() or (complete.sum(axis=1) != 1).any():
         return None
-    if (there.sum(axis=2) != groups // nodes).any():
+    if (complete.sum(axis=2) != groups // nodes).any():
         return None
     return NodeExperts(np.nonzero(held)[2].reshape(layers, nodes, experts // nodes).astype(np.int64))

@@ -22,11 +22,11 @@ def logical_to_physical(phy2log: Ints, experts: int, width: int | None = None) -
     width = int(count.max()) if width is None else width
     order = np.argsort(phy2log, axis=1, kind="stable")
     expert = np.take_along_axis(phy2log, order, axis=1)
-    first = np.cumsum(count, axis=1) - count
-    copy = np.arange(slots) - np.take_along_axis(first, expert, axis=1)
-    found = np.full((layers, experts, width), -1, dtype=np.int64)
-    found[np.arange(layers)[:, None], expert, copy] = order
-    return found
+    starts = np.cumsum(count, axis=1) - count
+    copy = np.arange(slots) - np.take_along_axis(starts, expert, axis=1)
+    slots_of = np.full((layers, experts, width), -1, dtype=np.int64)
+    slots_of[np.arange(layers)[:, None], expert, copy] = order
+    return slots_of
 
 
 def keep_slots(old: Experts, new: Experts, ranks: int) -> Experts:
@@ -38,18 +38,18 @@ def keep_slots(old: Experts, new: Experts, ranks: int) -> Experts:
     experts = int(max(old.max(), new.max())) + 1
     names = _names(old, ranks, experts), _names(new, ranks, experts)
     stays, came = np.isin(names[0], names[1]), ~np.isin(names[1], names[0])
-    found = new.copy()
-    found[stays] = old[stays]
-    found[~stays] = new[came]  # both in the order of ranks, and as many of either on each
-    return found
+    kept_slots = new.copy()
+    kept_slots[stays] = old[stays]
+    kept_slots[~stays] = new[came]  # both in the order of ranks, and as many of either on each
+    return kept_slots
 
 
 def _names(slot_expert: Experts, ranks: int, experts: int) -> Ints:
     """Return a number for each copy, ``[layers, slots]``: layer, rank, expert, how many of it lie before."""
     layers, slots = slot_expert.shape
-    each = slots // ranks
-    held = slot_expert.reshape(layers * ranks, each).astype(np.int64)
-    before = np.tril(held[:, :, None] == held[:, None, :], -1).sum(axis=2)
+    size = slots // ranks
+    held = slot_expert.reshape(layers * ranks, size).astype(np.int64)
+    earlier = np.tril(held[:, :, None] == held[:, None, :], -1).sum(axis=2)
     row = np.arange(len(held))[:, None]
-    names: Ints = (row * (experts + 1) + held + 1) * each + before
+    names: Ints = (row * (experts + 1) + held + 1) * size + earlier
     return names.reshape(layers, slots)

@@ -21,11 +21,11 @@ def vllm() -> None:
         If an option cannot be used: the engine does not start.
     """
     try:
-        given = _options()
+        options = _options()
     except InputError as error:
         message = f"rackplan: {error}"
         raise ValueError(message) from None
-    if given is None:
+    if options is None:
         return
     from vllm.distributed.eplb import policy
 
@@ -37,7 +37,7 @@ def vllm() -> None:
         policies["default"] = type(
             "RackplanEplbPolicy", (RackplanEplbPolicy, policy.AbstractEplbPolicy), home
         )
-    _say("vllm.rackplan", "vLLM and vllm-ascend" if _ascend() else "vLLM", given)
+    _say("vllm.rackplan", "vLLM and vllm-ascend" if _ascend() else "vLLM", options)
 
 
 def sglang() -> None:
@@ -49,10 +49,10 @@ def sglang() -> None:
         If an option cannot be used: SGLang goes on after any other error of a plug-in, with its own balancer.
     """
     try:
-        given = _options()
+        options = _options()
     except InputError as error:
         raise SystemExit(f"rackplan: {error}") from None
-    if given is None:
+    if options is None:
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
@@ -61,7 +61,7 @@ def sglang() -> None:
     HookRegistry.register(
         "sglang.srt.eplb.eplb_algorithms.rebalance_experts", rebalance_experts, HookType.REPLACE
     )
-    _say("sglang.rackplan", "SGLang", given)
+    _say("sglang.rackplan", "SGLang", options)
 
 
 def _options() -> Settings | None:
@@ -69,12 +69,12 @@ def _options() -> Settings | None:
     if not switched_on():
         return None
     require_known()
-    given = settings()
-    if given.scenarios or given.plan:
+    options = settings()
+    if options.scenarios or options.plan:
         from rackplan.balancers.stored import read_stored
 
-        read_stored(given.scenarios, given.plan)
-    return given
+        read_stored(options.scenarios, options.plan)
+    return options
 
 
 def _ascend() -> bool:
@@ -96,6 +96,6 @@ def _ascend() -> bool:
     return True
 
 
-def _say(logger: str, engine: str, given: Settings) -> None:
+def _say(logger: str, engine: str, setup: Settings) -> None:
     # engines show what their own loggers say, and the warnings of others
-    logging.getLogger(logger).info("rackplan balances experts for %s (%s=1): %s", engine, SWITCH, given.words)
+    logging.getLogger(logger).info("rackplan balances experts for %s (%s=1): %s", engine, SWITCH, setup.words)

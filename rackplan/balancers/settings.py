@@ -45,7 +45,7 @@ class Settings:
     @property
     def words(self) -> str:
         """The settings in one line, for the log."""
-        said = {
+        phrases = {
             "no limit on moves": self.max_moves is None,
             f"at most {100 * (self.max_moves or 0):.4g}% of copies moved per call": self.max_moves
             is not None,
@@ -55,7 +55,7 @@ class Settings:
             f"plan and loads of {self.plan}": self.plan,
             f"expert groups: {self.node_groups}": self.node_groups != "keep",
         }
-        return ", ".join(text for text, is_set in said.items() if is_set)
+        return ", ".join(text for text, is_set in phrases.items() if is_set)
 
 
 def switched_on() -> bool:
@@ -77,8 +77,8 @@ def settings() -> Settings:
     InputError
         If a value is none that its variable takes.
     """
-    given = ((name, os.environ.get(name, "")) for name in _READERS)
-    return _settings(tuple(sorted((name, text) for name, text in given if text.strip())))
+    variables = ((name, os.environ.get(name, "")) for name in _READERS)
+    return _settings(tuple(sorted((name, text) for name, text in variables if text.strip())))
 
 
 def require_known() -> None:
@@ -98,12 +98,12 @@ def require_known() -> None:
 
 
 @cache
-def _settings(given: tuple[tuple[str, str], ...]) -> Settings:
-    found: dict[str, object] = {}
-    for name, text in given:
+def _settings(variables: tuple[tuple[str, str], ...]) -> Settings:
+    fields: dict[str, object] = {}
+    for name, text in variables:
         field, read = _READERS[name]
-        found[field] = read(name, text.strip())
-    return Settings(**found)  # type: ignore[arg-type]
+        fields[field] = read(name, text.strip())
+    return Settings(**fields)  # type: ignore[arg-type]
 
 
 def _fraction(name: str, text: str) -> float | None:

@@ -8,7 +8,6 @@ References
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,22 +21,12 @@ from topology.base.errors import InputError
 __all__ = ["rebalance_experts"]
 
 
-@dataclass(frozen=True)
-class _Algorithm:
-    """What SGLang's algorithm of that name says besides how to balance."""
-
-    hierarchical: bool
-    vectorised: bool
-    elastic: bool
-
-
-_ALGORITHMS = {
-    f"{name}{'_hierarchical' * hierarchical}": _Algorithm(
-        hierarchical, name == "deepseek_vec", name == "elasticity_aware"
-    )
+_ALGORITHMS = tuple(
+    f"{name}{'_hierarchical' * hierarchical}"
     for name in ("deepseek", "deepseek_vec", "elasticity_aware")
     for hierarchical in (False, True)
-}
+)
+"""By their names: whether groups stay on nodes, ranks may be lost, and maps have the form of ``deepseek_vec``."""
 
 
 def rebalance_experts(
@@ -78,32 +67,27 @@ def rebalance_experts(
         If the numbers do not fit together, a load is no count, or there is no such algorithm.
     """
     with refusing():
-        how = _algorithm(algorithm)
+        how = getattr(algorithm, "name", algorithm)
+        if how not in _ALGORITHMS:
+            raise InputError(f"algorithm {algorithm!r}: expected one of {', '.join(_ALGORITHMS)}.")
         loads = _summed(tokens_per_expert)
         slots = whole(num_physical_experts, "num_physical_experts")
-        each = whole(num_local_physical_experts, "num_local_physical_experts")
-        if slots % each:
+        size = whole(num_local_physical_experts, "num_local_physical_experts")
+        if slots % size:
             raise InputError(
-                f"num_physical_experts {slots} is not a multiple of num_local_physical_experts {each}: "
+                f"num_physical_experts {slots} is not a multiple of num_local_physical_experts {size}: "
                 "every rank needs the same number."
             )
         groups, nodes = _groups(how, num_groups, num_nodes)
         old = _running(len(loads), slots)
-        alive = _alive(slots // each) if how.elastic else np.ones(slots // each, dtype=bool)
-        phy2log = _placed(loads, alive, each, groups, nodes, old)
+        alive = _alive(slots // size) if "elasticity" in how else np.ones(slots // size, dtype=bool)
+        phy2log = _placed(loads, alive, size, groups, nodes, old)
     experts = loads.shape[1]
-    counted = phy2log if alive.all() else np.where(np.repeat(alive, each), phy2log, experts)
+    counted = phy2log if alive.all() else np.where(np.repeat(alive, size), phy2log, experts)
     count = logical_count(counted, experts + 1)[:, :experts]
-    width = slots - experts + 1 if how.vectorised else int(count.max())
+    width = slots - experts + 1 if "vec" in how else int(count.max())
     maps = phy2log, _slots_of(counted, experts, width), count
     return _in_form(maps, how, tokens_per_expert)
-
-
-def _algorithm(algorithm: Any) -> _Algorithm:
-    name = getattr(algorithm, "name", algorithm)
-    if not isinstance(name, str) or name not in _ALGORITHMS:
-        raise InputError(f"algorithm {algorithm!r}: expected one of {', '.join(_ALGORITHMS)}.")
-    return _ALGORITHMS[name]
 
 
 def _summed(tokens: Any) -> Any:
@@ -121,8 +105,8 @@ def _counts(tokens: Any) -> bool:
     return bool(whole_numbers and tokens.ndim == 3 and tokens.numel() and tokens.min() >= 0)
 
 
-def _groups(how: _Algorithm, groups: int | None, nodes: int) -> tuple[int, int]:
-    if not how.hierarchical:
+def _groups(how: str, groups: int | None, nodes: int) -> tuple[int, int]:
+    if "hierarchical" not in how:
         return 1, 1
     if groups is None or whole(groups, "num_groups") % whole(nodes, "num_nodes"):
         raise InputError(
@@ -138,8 +122,8 @@ def _running(layers: int, slots: int) -> Ints | None:
     metadata = None if module is None else module.get_global_expert_location_metadata()
     if metadata is None or tuple(metadata.physical_to_logical_map_cpu.shape) != (layers, slots):
         return None
-    found: Ints = metadata.physical_to_logical_map_cpu.numpy().astype(np.int64)
-    return found
+    placed: Ints = metadata.physical_to_logical_map_cpu.numpy().astype(np.int64)
+    return placed
 
 
 def _alive(ranks: int) -> Bools:
@@ -156,19 +140,19 @@ def _alive(ranks: int) -> Bools:
     return alive
 
 
-def _placed(loads: Any, alive: Bools, each: int, groups: int, nodes: int, old: Ints | None) -> Ints:
+def _placed(loads: Any, alive: Bools, size: int, groups: int, nodes: int, old: Ints | None) -> Ints:
     """Return the expert of each slot; slots of lost ranks hold expert 0, as SGLang's own policy has it."""
     called = "num_physical_experts", "ranks"
-    lives = np.repeat(alive, each)
+    lives = np.repeat(alive, size)
     whole_world = bool(alive.all())
     if not whole_world:
         groups = nodes = 1
         old = None if old is None else old[:, lives]
-    found = plan(request(loads, int(lives.sum()), int(alive.sum()), groups, nodes, old=old, called=called))
+    placed = plan(request(loads, int(lives.sum()), int(alive.sum()), groups, nodes, old=old, called=called))
     if whole_world:
-        return found
+        return placed
     phy2log = np.zeros((len(loads), lives.size), dtype=np.int64)
-    phy2log[:, lives] = found
+    phy2log[:, lives] = placed
     return phy2log
 
 
@@ -176,18 +160,17 @@ def _slots_of(phy2log: Ints, experts: int, width: int) -> Ints:
     """Return :func:`logical_to_physical` of slots that may hold no expert (``experts``), which have no row."""
     if phy2log.max() < experts:
         return logical_to_physical(phy2log, experts, width)
-    most = max(width, int((phy2log == experts).sum(axis=1).max()))
-    return logical_to_physical(phy2log, experts + 1, most)[:, :experts, :width]
+    widest = max(width, int((phy2log == experts).sum(axis=1).max()))
+    return logical_to_physical(phy2log, experts + 1, widest)[:, :experts, :width]
 
 
-def _in_form(maps: tuple[Ints, Ints, Ints], how: _Algorithm, sample: Any) -> tuple[Any, Any, Any]:
+def _in_form(maps: tuple[Ints, Ints, Ints], how: str, sample: Any) -> tuple[Any, Any, Any]:
     """Return the maps as the algorithm has them: ``deepseek_vec``'s in int32, and where the tokens are."""
     phy2log, log2phy, count = maps
-    if how.vectorised:
+    if "vec" in how:
         log2phy, count = log2phy.astype(np.int32), count.astype(np.int32)
-        if not how.hierarchical:
-            phy2log = phy2log.astype(np.int32)
-    stays = how.vectorised and not how.hierarchical and is_tensor(sample)
-    device = sample.device if stays else "cpu"
-    first, second, third = (as_given(each, sample, device) for each in (phy2log, log2phy, count))
-    return first, second, third
+    if how == "deepseek_vec":
+        phy2log = phy2log.astype(np.int32)
+    device = sample.device if how == "deepseek_vec" and is_tensor(sample) else "cpu"
+    placed, slots_of, copies = (as_given(table, sample, device) for table in (phy2log, log2phy, count))
+    return placed, slots_of, copies

@@ -51,20 +51,22 @@ def read_stored(files: tuple[str, ...], plan: str) -> Stored | None:
     InputError
         If a file cannot be read, or they are of different layers or experts.
     """
-    found = [_read_plan(plan)] if plan else []
-    found += [_read_recording(file) for file in files]
-    if not found:
+    entries = [_read_plan(plan)] if plan else []
+    for file in files:
+        tokens = collect_windows(open_counts(file)).tokens
+        entries.append(Stored(tokens[:, tokens.any(axis=(0, 2))]))
+    if not entries:
         return None
     names = [plan] * bool(plan) + list(files)
-    for name, each in zip(names, found, strict=True):
-        if each.loads.shape[1:] != found[0].loads.shape[1:]:
+    for name, entry in zip(names, entries, strict=True):
+        if entry.loads.shape[1:] != entries[0].loads.shape[1:]:
             raise InputError(
-                f"{name}: has {each.words}, but {names[0]} has {found[0].words}: give recordings of one model."
+                f"{name}: has {entry.words}, but {names[0]} has {entries[0].words}: give recordings of one model."
             )
-    return Stored(np.concatenate([each.loads for each in found]), found[0].placed, found[0].ranks)
+    return Stored(np.concatenate([entry.loads for entry in entries]), entries[0].placed, entries[0].ranks)
 
 
-def stored_for(given: Settings, loads: Floats, slots: int, ranks: int) -> Stored | None:
+def stored_for(options: Settings, loads: Floats, slots: int, ranks: int) -> Stored | None:
     """Return the stored data for the layers of ``loads`` ``[layers, experts]``, or None if they do not match.
 
     Rows of ``loads`` without tokens may be dense layers, which recordings and plans leave out. Layers that are not
@@ -75,40 +77,35 @@ def stored_for(given: Settings, loads: Floats, slots: int, ranks: int) -> Stored
     InputError
         If what is stored has another number of experts than the engine, or cannot be read.
     """
-    found = read_stored(given.scenarios, given.plan)
-    if found is None:
+    stored = read_stored(options.scenarios, options.plan)
+    if stored is None:
         return None
     layers, experts = loads.shape
-    if found.loads.shape[2] != experts:
-        names = ", ".join((*[given.plan] * bool(given.plan), *given.scenarios))
-        raise InputError(f"{names}: {found.words}; the engine balances {experts} experts.")
-    placed = found.placed
-    if placed is not None and (placed.shape[1], found.ranks) != (slots, ranks):
+    if stored.loads.shape[2] != experts:
+        names = ", ".join((*[options.plan] * bool(options.plan), *options.scenarios))
+        raise InputError(f"{names}: {stored.words}; the engine balances {experts} experts.")
+    placed = stored.placed
+    if placed is not None and (placed.shape[1], stored.ranks) != (slots, ranks):
         _warn_once(
-            f"{given.plan} ignored: it has {placed.shape[1]} slots on {found.ranks} ranks, but the engine has "
+            f"{options.plan} ignored: it has {placed.shape[1]} slots on {stored.ranks} ranks, but the engine has "
             f"{slots} on {ranks}"
         )
         placed = None
-    if found.loads.shape[1] == layers:
-        return Stored(found.loads, placed, ranks)
+    if stored.loads.shape[1] == layers:
+        return Stored(stored.loads, placed, ranks)
     rows = np.flatnonzero(loads.any(axis=1))
-    if found.loads.shape[1] != rows.size:
+    if stored.loads.shape[1] != rows.size:
         _warn_once(
-            f"stored loads ignored: they have {found.loads.shape[1]} layers, but the engine balances {layers}"
+            f"stored loads ignored: they have {stored.loads.shape[1]} layers, but the engine balances {layers}"
         )
         return None
-    wide = np.zeros((len(found.loads), layers, experts))
-    wide[:, rows] = found.loads
+    wide = np.zeros((len(stored.loads), layers, experts))
+    wide[:, rows] = stored.loads
     if placed is not None:
-        whole = np.tile(np.arange(slots, dtype=np.int32) % experts, (layers, 1))
-        whole[rows] = placed
-        placed = whole
+        filled = np.tile(np.arange(slots, dtype=np.int32) % experts, (layers, 1))
+        filled[rows] = placed
+        placed = filled
     return Stored(wide, placed, ranks)
-
-
-def _read_recording(file: str) -> Stored:
-    tokens = collect_windows(open_counts(file)).tokens
-    return Stored(tokens[:, tokens.any(axis=(0, 2))])
 
 
 def _read_plan(file: str) -> Stored:

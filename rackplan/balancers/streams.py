@@ -78,40 +78,40 @@ class Stream:
     state: OnlineState
     answer: Experts
 
-    def goes_on(self, asked: Asked, given: Settings) -> bool:
+    def goes_on(self, call: Asked, options: Settings) -> bool:
         """Whether a call continues the stream: every layer is as in the last result, or as before it.
 
         Engines drop answers for some layers, or for all: a check of their own, or a transfer that was cut short.
         """
-        before = self.asked
-        if asked.old is None or asked.at_start:
+        previous = self.asked
+        if call.old is None or call.at_start:
             return False
-        if asked.loads.shape != before.loads.shape or given != self.given:
+        if call.loads.shape != previous.loads.shape or options != self.given:
             return False
-        if not _same(asked.names, before.names):
+        if not _same(call.names, previous.names):
             return False
-        same = (asked.old == self.answer).all(axis=1)
-        if before.old is not None:
-            same |= (asked.old == before.old).all(axis=1)
+        same = (call.old == self.answer).all(axis=1)
+        if previous.old is not None:
+            same |= (call.old == previous.old).all(axis=1)
         return bool(same.all())
 
-    def repeats(self, asked: Asked) -> bool:
+    def repeats(self, call: Asked) -> bool:
         """Whether a continuing call repeats the last one."""
-        return _same(asked.loads, self.asked.loads) and _same(asked.old, self.asked.old)
+        return _same(call.loads, self.asked.loads) and _same(call.old, self.asked.old)
 
 
-def _same(one: NDArray[Any] | None, other: NDArray[Any] | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return np.array_equal(one, other)
+def _same(left: NDArray[Any] | None, right: NDArray[Any] | None) -> bool:
+    if left is None or right is None:
+        return left is right
+    return np.array_equal(left, right)
 
 
 _streams: list[Stream] = []
 _lock = threading.Lock()
 
 
-def next_placement(asked: Asked, given: Settings) -> Experts:
-    """Return the expert of each slot, int32 ``[rows, slots]``, after the moves that ``given`` allows.
+def next_placement(call: Asked, options: Settings) -> Experts:
+    """Return the expert of each slot, int32 ``[rows, slots]``, after the moves that ``options`` allows.
 
     Raises
     ------
@@ -119,30 +119,30 @@ def next_placement(asked: Asked, given: Settings) -> Experts:
         As :func:`placement.online.balancer.replan`.
     """
     with _lock:
-        if _streams and _streams[0].asked.world != asked.world:
+        if _streams and _streams[0].asked.world != call.world:
             _streams.clear()  # a rank that joins remembers nothing, so the others must forget
-        stream = next((each for each in _streams if each.goes_on(asked, given)), None)
-        if stream is not None and stream.repeats(asked):
+        stream = next((candidate for candidate in _streams if candidate.goes_on(call, options)), None)
+        if stream is not None and stream.repeats(call):
             return stream.answer.copy()
-        state = _started(asked, given) if stream is None else stream.state
-        decision = replan(state, asked.loads, asked.old)
+        state = _started(call, options) if stream is None else stream.state
+        decision = replan(state, call.loads, call.old)
         # an engine's dry run, with loads of zero, teaches nothing
-        after = decision.state if asked.loads.any() else state
+        next_state = decision.state if call.loads.any() else state
         if stream is not None:
             _streams.remove(stream)
-        found = decision.slot_expert
-        if asked.old is not None:
-            found = keep_slots(asked.old, found, asked.ranks)
-        _streams.insert(0, Stream(asked, given, after, found))
+        placed = decision.slot_expert
+        if call.old is not None:
+            placed = keep_slots(call.old, placed, call.ranks)
+        _streams.insert(0, Stream(call, options, next_state, placed))
         del _streams[_MOST_STREAMS:]
         # engines show the warnings of others, and experts without a copy are no usual call
         _log.log(logging.WARNING if decision.restored else logging.DEBUG, "rackplan: %s", decision.why)
-        return found.copy()
+        return placed.copy()
 
 
-def _started(asked: Asked, given: Settings) -> OnlineState:
-    options = OnlineOptions(budget=given.max_moves, history=given.history, first_free=asked.at_start)
-    layers, experts = asked.loads.shape
-    each = asked.slots // asked.ranks
-    loads, placed = (None, None) if asked.stored is None else (asked.stored.loads, asked.stored.placed)
-    return start(experts, each, asked.ranks, layers=layers, stored=loads, static=placed, options=options)
+def _started(call: Asked, options: Settings) -> OnlineState:
+    rules = OnlineOptions(budget=options.max_moves, history=options.history, first_free=call.at_start)
+    layers, experts = call.loads.shape
+    size = call.slots // call.ranks
+    loads, placed = (None, None) if call.stored is None else (call.stored.loads, call.stored.placed)
+    return start(experts, size, call.ranks, layers=layers, stored=loads, static=placed, options=rules)

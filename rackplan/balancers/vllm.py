@@ -52,8 +52,8 @@ def rebalance_experts(
     with refusing():
         loads = loads_of(weight, "weight", ("layers", "experts"))
         old = old_global_expert_indices
-        asked = request(loads, num_replicas, num_ranks, num_groups, num_nodes, old=old)
-        return as_given(plan(asked), weight)
+        call = request(loads, num_replicas, num_ranks, num_groups, num_nodes, old=old)
+        return as_given(plan(call), weight)
 
 
 class RackplanEplbPolicy:

@@ -52,16 +52,16 @@ def rebalance_experts(current_expert_table: Any, expert_workload: Any) -> tuple[
                 f"expert_workload has shape {list(load.shape)}, current_expert_table {list(table.shape)}: "
                 "give one load per slot."
             )
-        layers, devices, each = table.shape
+        layers, devices, size = table.shape
         old = table.reshape(layers, -1)
         loads = _of_experts(old, load.reshape(layers, -1))
         starts = [_array_split_start(old, devices)]
         called = "slots", "devices"
-        found = plan(request(loads, devices * each, devices, old=old, starts=starts, called=called))
-    gain = _peaks(old, loads, devices) - _peaks(found, loads, devices)
+        placed = plan(request(loads, devices * size, devices, old=old, starts=starts, called=called))
+    gain = _peaks(old, loads, devices) - _peaks(placed, loads, devices)
     order = np.argsort(-gain, kind="stable").astype(np.int64)
-    new = as_given(found.reshape(table.shape), current_expert_table)
-    return int((found != old).any()), order, of_type(new, current_expert_table)
+    new = as_given(placed.reshape(table.shape), current_expert_table)
+    return int((placed != old).any()), order, of_type(new, current_expert_table)
 
 
 class RackplanPolicy:
@@ -76,14 +76,14 @@ def _array_split_start(table: Ints, devices: int) -> Ints:
     Each device has a run of routed experts, the last devices one or more of the next run's besides, and all a shared
     expert, numbered after the routed ones. Without shared experts it was the start until July 2026 (61eb47b4d8).
     """
-    experts, each = int(table.max()) + 1, table.shape[1] // devices
-    last = table[0].reshape(devices, each)[:, -1]
-    shared = experts - int(last.min())
-    if shared == experts or not np.array_equal(last, experts - shared + np.arange(devices) % shared):
+    experts, size = int(table.max()) + 1, table.shape[1] // devices
+    last_held = table[0].reshape(devices, size)[:, -1]
+    shared = experts - int(last_held.min())
+    if shared == experts or not np.array_equal(last_held, experts - shared + np.arange(devices) % shared):
         shared = 0
-    routed, own = experts - shared, each - (shared > 0)
+    routed, routed_slots = experts - shared, size - (shared > 0)
     runs = [run.tolist() for run in np.array_split(np.arange(routed), devices)]
-    for copy in range(devices * own - routed):
+    for copy in range(devices * routed_slots - routed):
         run = runs[-1 - copy % devices]
         run.append((run[-1] + 1) % routed if run else copy % devices + 1)
     if shared:

@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from placement.analysis.lever import Lever, Reached, rate_of
-from placement.analysis.levers import WORTH, Levers
+from placement.analysis.levers import MIN_SHOWN_GAIN, Levers
 from rackplan.report.doc import Chart, Doc, Layer, Note, Record, Row, Shape, Table
 from rackplan.report.fields import FIELDS, phrase
 from rackplan.report.notes import limit_words, sentence, title_words
@@ -62,7 +62,7 @@ def levers_doc(levers: Levers) -> Doc:
         limit_asked=levers.level.asked,
     )
     usable = [lever for lever in levers.rows if any(_reached(lever).values())]
-    best = {lever.name: lever for lever in reversed(usable) if lever.gain >= WORTH}
+    best = {lever.name: lever for lever in reversed(usable) if lever.gain >= MIN_SHOWN_GAIN}
     largest = [lever for lever in usable if best.get(lever.name) is lever][:MAX_SHOWN]
     table, chart = CHANGES(map(_row, usable)), LARGEST(map(_row, levers.largest))
     reached = REACHED(line for lever in (levers.unchanged, *levers.rows) for line in _lines(lever))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from placement.online.policies import OURS_LINEAR
-from placement.online.recommend import EQUAL
+from placement.online.recommend import EQUAL_TOKENS
 from placement.online.replayed import Replayed
 from placement.online.simulate import Run, run_names
 from placement.plan import Plan
@@ -157,8 +157,8 @@ def _best(replayed: Replayed) -> str:
     text = f"{_named(replayed, best)} is the policy to take: balancedness {best.mean:.3f}"
     text += f" ({best.worst:.3f} in the worst window)"
     part, name = best.tok_s / baseline.tok_s - 1, baseline.entry.name
-    if best is not baseline and abs(part) < EQUAL:
-        text += f", as many tokens as {name} (within {EQUAL:.2%})"
+    if best is not baseline and abs(part) < EQUAL_TOKENS:
+        text += f", as many tokens as {name} (within {EQUAL_TOKENS:.2%})"
     elif best is not baseline:
         text += f", {part:+.2%} tokens relative to {name}"
     elif len(result.runs) > 1:
@@ -175,7 +175,7 @@ def _moved(replayed: Replayed) -> str:
         text = f"It moves {best.copies_moved:.1%} of the copies per re-plan, {size(best.bytes_moved)} in all"
     if best is not fastest:
         name = _named(replayed, fastest)
-        text += f"; {name} serves as much (within {EQUAL:.2%}) but moves {size(fastest.bytes_moved)}"
+        text += f"; {name} serves as much (within {EQUAL_TOKENS:.2%}) but moves {size(fastest.bytes_moved)}"
     return f"{text}."
 
 

@@ -15,7 +15,7 @@ from placement.experts.baselines import Baselines, eplb_global, eplb_hierarchica
 from placement.experts.problem import Problem
 from placement.options import PlanOptions
 from placement.planner import make_plan
-from placement.scoring import placement_balancedness, score_rivals
+from placement.scoring import ExpertPlacement, placement_balancedness, score_rivals
 from topology import resolve_cluster
 
 # The example of EPLB's README: 12 experts, 16 copies, 4 groups, 2 nodes, 8 GPUs.
@@ -65,7 +65,7 @@ def test_they_score_as_in_a_plan(cluster: str, redundant: int) -> None:
     options = PlanOptions(redundant, time_limit_s=0.0)
     plan = make_plan(deployment, ExpertLoads(tokens, ("a", "b"), synthetic=False), options)
     assert plan.loads is not None
-    rivals = score_rivals(plan.deployment, plan.layout, plan.experts, plan.loads, plan.split)
+    rivals = score_rivals(plan)
     assert set(rivals) == set(plan.baselines) == {"linear", "eplb_global", "eplb_hierarchical"}
     for name, entry in rivals.items():
         assert entry.reason == plan.baselines[name].reason
@@ -87,5 +87,6 @@ def test_balancedness_is_the_mean_over_scenarios_whatever_their_size() -> None:
 
     for tokens, layer_2 in ((TOKENS, 0.4), (np.concatenate([1000 * np.ones((1, 4, 8)), TOKENS]), 0.7)):
         loads = ExpertLoads(tokens, ("a", "b")[: len(tokens)], synthetic=False)
-        found = placement_balancedness(SETTING, TWO_STAGES, [in_order(1), in_order(3)], loads)
+        placed = ExpertPlacement(SETTING, TWO_STAGES, [in_order(1), in_order(3)], loads)
+        found = placement_balancedness(placed)
         assert found == pytest.approx({0: 1.0, 1: 1.0, 2: layer_2, 3: 1.0})

@@ -51,7 +51,7 @@ def balanced(cluster: str = "hgx-h100", ep: int = 8) -> LayoutScorer:
 
 def check_largest(plan: Plan, limit_s: float) -> None:
     """No larger batch is within the limit, of all there are."""
-    scorer, _ = placement_scorer(plan.deployment, plan.layout, plan.experts, plan.loads, plan.split)
+    scorer, _ = placement_scorer(plan)
     assert plan.score == scorer.at(plan.score.batch)
     near = range(max(1, plan.score.batch - 20), min(scorer.max_batch, plan.score.batch + 20) + 1)
     assert plan.score.batch == max(batch for batch in near if scorer.at(batch).tpot_s <= limit_s)

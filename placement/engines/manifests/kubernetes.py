@@ -98,8 +98,8 @@ class Pod:
     @property
     def gpus(self) -> int:
         """GPUs of a pod."""
-        first = self.pool.hosts[0]
-        return sum(len(group.devices) for group in self.pool.replicas[0] if first in group.hosts)
+        host = self.pool.hosts[0]
+        return sum(len(group.devices) for group in self.pool.replicas[0] if host in group.hosts)
 
     @property
     def hosts(self) -> list[str]:
@@ -145,9 +145,10 @@ def _numbered(
 def _llm_d(pool: Pool, image: str) -> Pod:
     framework = _framework(pool, tuple(_CONNECTORS), "llm-d")
     behind = pool.role == "decode"
+    label = re.sub(r"[^A-Za-z0-9._-]+", "-", pool.launch.model.rpartition("/")[2])[-63:].strip("-._")
     labels = {
         "llm-d.ai/inference-serving": "true",
-        "llm-d.ai/model": _label(pool.launch.model.rpartition("/")[2]),
+        "llm-d.ai/model": label,
         "llm-d.ai/role": "prefill" if pool.role == "prefill" else "decode",
         "llm-d.ai/engine-type": framework,
     }
@@ -207,27 +208,27 @@ def manifest(kind: str, pools: Sequence[Pool], image: str) -> tuple[str, list[st
 
 def _notes(kind: str, pods: Sequence[Pod], image: str) -> list[str]:
     """Return what a person must do before the manifest starts anything, and what it cannot say."""
-    found = [] if image else [f"{IMAGE} is a placeholder for the image; set {called('image')}"]
+    notes = [] if image else [f"{IMAGE} is a placeholder for the image; set {called('image')}"]
     for pod in pods:
         pool = pod.pool
         if not pod.fits:
             size = sum(len(text.encode()) for text in pod.files.values())
-            found.append(
+            notes.append(
                 f"{pool.map_name} has {size:,} bytes, a ConfigMap holds {MOST_BYTES:,}: {CLAIM} is a "
                 f"placeholder for a volume claim with {', '.join(pod.files)}"
             )
         if pod.resource == RESOURCE:
-            found.append(
+            notes.append(
                 f"{RESOURCE} is a placeholder for the GPU resource of the {pool.gpu_vendor} device plug-in"
             )
         if not pool.whole_hosts:
             devices = ", ".join(map(str, pool.groups[0].devices))
-            found.append(
+            notes.append(
                 f"{pool.name}: the plan has GPUs {devices} of each host; Kubernetes assigns any free GPUs "
                 "in arbitrary order"
             )
         if len(pool.hosts) > 1:
-            found.append(
+            notes.append(
                 f"{pool.name}: pods are numbered like hosts of the plan, but Kubernetes chooses the host "
                 "of each pod; "
                 + (
@@ -238,21 +239,21 @@ def _notes(kind: str, pods: Sequence[Pod], image: str) -> list[str]:
             )
         if pool.shared is not None:
             how = "preferred" if kind in _PAIRED else "not enforced"
-            found.append(
+            notes.append(
                 f"{pool.name}: pods should share a {pool.shared.name} with {pool.beside}, so that caches stay on its "
                 f"links (label {pool.shared.label}; {how})"
             )
     if not any(pod.pool.named for pod in pods):
-        found.append(
+        notes.append(
             f"host names are those of the plan's cluster; use {called('hosts')} to pin pods to your hosts"
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(notes))
 
 
 def _notes_of(kind: str, pools: Sequence[Pool], image: str) -> list[str]:
     """Return what else a kind of manifest needs."""
     if kind == "dynamo":
-        first = (
+        image_note = (
             "an image with a tag that is not a Dynamo version needs runtimeVersionOverride in each component"
             if image
             else (
@@ -260,27 +261,22 @@ def _notes_of(kind: str, pools: Sequence[Pool], image: str) -> list[str]:
                 "runtimeVersionOverride"
             )
         )
-        wanted = f"Grove needs a topology {TOPOLOGY} with this level as its domain: see the launch kind grove"
-        return [first, *[wanted] * any(pool.packing for pool in pools)]
-    found = []
+        level = f"Grove needs a topology {TOPOLOGY} with this level as its domain: see the launch kind grove"
+        return [image_note, *[level] * any(pool.packing for pool in pools)]
+    notes = []
     if kind in ("kueue", "kai", "grove"):
-        found.append(f"{QUEUE} is a placeholder for the queue that admits the pods")
+        notes.append(f"{QUEUE} is a placeholder for the queue that admits the pods")
     if kind == "kueue" and any(pool.packing for pool in pools):
-        found.append(
+        notes.append(
             f"topologyName of the ResourceFlavor must be {TOPOLOGY}, or adapt the labels to your Topology"
         )
     if kind == "llm-d":
-        found.append(
+        notes.append(
             "llm-d's router (InferencePool, gateway) is installed separately; it finds the pods by these labels"
         )
         if any(pool.role == "decode" for pool in pools):
-            found.append(f"{SIDECAR} is a placeholder for llm-d's sidecar image")
-    return found
-
-
-def _label(text: str) -> str:
-    """Return ``text`` as the value of a label."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[-63:].strip("-._")
+            notes.append(f"{SIDECAR} is a placeholder for llm-d's sidecar image")
+    return notes
 
 
 def _framework(pool: Pool, known: Sequence[str], kind: str) -> str:

@@ -7,7 +7,6 @@ further apart is slower, not broken. Node labels are those that topograph 1.0 wr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -32,7 +31,7 @@ SWITCHES = tuple(
 """Leaves, then what joins leaves; on rails the leaves that the same hosts share are one."""
 
 
-HALF = 0.5
+MIN_INSIDE_SHARE = 0.5
 """Part of the caches that stay inside domains from which a scheduler is told to keep workers together."""
 
 
@@ -61,9 +60,9 @@ class Packing:
     def words(self) -> str:
         """The same for a person."""
         must = "must" if self.required else "should"
-        each = f", each {self.hosts} in order under one {self.part.name}" if self.part else ""
-        labels = ", ".join(sorted({one.label for one in (self.level, self.part) if one}))
-        return f"hosts of a replica {must} share one {self.level.name}{each}: nodes need the label {labels}"
+        runs = f", each {self.hosts} in order under one {self.part.name}" if self.part else ""
+        labels = ", ".join(sorted({level.label for level in (self.level, self.part) if level}))
+        return f"hosts of a replica {must} share one {self.level.name}{runs}: nodes need the label {labels}"
 
 
 def beside(plan: Plan) -> Level | None:
@@ -71,8 +70,8 @@ def beside(plan: Plan) -> Level | None:
 
     None where less than half of the caches could, or there is one domain alone.
     """
-    found, cluster = plan.requests, plan.deployment.cluster.whole
-    if found is None or (found.inside_share or 0.0) < HALF or len({gpu.domain for gpu in cluster.gpus}) == 1:
+    cluster, share = plan.deployment.cluster.whole, plan.requests and plan.requests.inside_share
+    if (share or 0.0) < MIN_INSIDE_SHARE or len({gpu.domain for gpu in cluster.gpus}) == 1:
         return None
     hosts = {gpu.node: gpu.domain for gpu in cluster.gpus}
     return DOMAIN if len(set(hosts.values())) < len(hosts) else HOST
@@ -97,23 +96,21 @@ def packing_of(plan: Plan) -> Packing | None:
     level = next(fitting, None)
     if level is None:
         return None
-    runs = _runs(replicas, places[DOMAIN]) if level != DOMAIN and DOMAIN in places else 0
-    return Packing(levels, level, level == DOMAIN, DOMAIN if runs else None, runs)
-
-
-def _runs(replicas: Sequence[Sequence[str]], domain_of: Mapping[str, object]) -> int:
-    """Return how many hosts of each domain a replica has, one domain after the other; 0: not as many of each."""
-    sizes = {len(list(run)) for hosts in replicas for _, run in groupby(hosts, key=domain_of.__getitem__)}
-    return sizes.pop() if len(sizes) == 1 and sizes != {1} else 0
+    sizes: set[int] = set()  # hosts of each domain that a replica has, one domain after the other
+    if level != DOMAIN and DOMAIN in places:
+        domain_of = places[DOMAIN].__getitem__
+        sizes = {len(list(run)) for hosts in replicas for _, run in groupby(hosts, key=domain_of)}
+    size = sizes.pop() if len(sizes) == 1 and sizes != {1} else 0
+    return Packing(levels, level, level == DOMAIN, DOMAIN if size else None, size)
 
 
 def _places(cluster: Cluster) -> dict[Level, dict[str, object]]:
     """Return the part of each level that a host is in, the narrowest level first; hosts alone are in none of it."""
     domains: dict[str, object] = {gpu.node: gpu.domain for gpu in cluster.gpus}
-    found: dict[Level, dict[str, object]] = {HOST: {host: host for host in domains}}
+    levels: dict[Level, dict[str, object]] = {HOST: {host: host for host in domains}}
     wide = len(set(domains.values())) < len(domains)
     if wide:
-        found[DOMAIN] = domains
+        levels[DOMAIN] = domains
     tree = switch_tree(cluster)
     above = {child: switch.name for switch in tree for child in switch.below}
     at = {host: switch.name for switch in tree for host in switch.hosts}
@@ -122,6 +119,6 @@ def _places(cluster: Cluster) -> dict[Level, dict[str, object]]:
         if len(at) == len(domains) and len(joined) == len(
             set(domains.values())
         ):  # no domain under two of them
-            found[level] = dict(at)
+            levels[level] = dict(at)
         at = {host: above[name] for host, name in at.items() if name in above}
-    return found
+    return levels

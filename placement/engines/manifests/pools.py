@@ -151,17 +151,17 @@ def make_pool(exported: Exported, plan: Plan, names: Mapping[str, str], name: st
     for replica, stages in enumerate(plan.layout.replicas):
         everything = [gpu for part in stages for gpu in part.gpus]
         _require_alike(cluster, numbers, everything, f"replica {replica}")
-        first = 0
+        rank = 0
         for stage, part in enumerate(stages):
             runs = _require_alike(cluster, numbers, part.gpus, f"replica {replica}, stage {stage}")
             hosts = tuple(names[node] for node, _ in runs)
-            groups.append(ExpertGroup(replica, stage, part.layers, first, hosts, runs[0][1]))
-            first = groups[-1].ranks.stop
+            groups.append(ExpertGroup(replica, stage, part.layers, rank, hosts, runs[0][1]))
+            rank = groups[-1].ranks.stop
     first_replica = [gpu for part in plan.layout.replicas[0] for gpu in part.gpus]
     used = {cluster.gpus[gpu].node for gpu in first_replica}
-    whole = sum(gpu.node in used for gpu in cluster.gpus) == len(first_replica)
+    whole_hosts = sum(gpu.node in used for gpu in cluster.gpus) == len(first_replica)
     named = not all(_SYNTHETIC.fullmatch(names[node]) for node in used)
-    return Pool(name, plan, exported, tuple(groups), whole, named, number)
+    return Pool(name, plan, exported, tuple(groups), whole_hosts, named, number)
 
 
 def _require_alike(
@@ -191,7 +191,7 @@ def _require_alike(
 def used_nodes(plan: Plan) -> list[str]:
     """Return the nodes that a plan uses, in the order of its cluster."""
     gpus = plan.deployment.cluster.gpus
-    used = {gpus[gpu].node for stages in plan.layout.replicas for stage in stages for gpu in stage.gpus}
+    used = {gpus[gpu].node for gpu in plan.layout.gpus_in_use}
     return [node for node in dict.fromkeys(gpu.node for gpu in gpus) if node in used]
 
 
@@ -209,9 +209,9 @@ def host_names(plan: Plan, names: Sequence[str] | None) -> dict[str, str]:
     if names is None:
         return {node: node for node in nodes}
     used = used_nodes(plan)
-    for some in (nodes, used):
-        if len(some) == len(names):
-            return dict(zip(some, names, strict=True))
+    for named in (nodes, used):
+        if len(named) == len(names):
+            return dict(zip(named, names, strict=True))
     raise InputError(
         f"{input_name('hosts')} has {len(names)} names, the cluster has {len(nodes)} hosts and the plan uses "
         f"{len(used)}; give one name per host, in cluster order."

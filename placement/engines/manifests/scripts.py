@@ -50,13 +50,13 @@ def _step(kind: str, pool: Pool, groups: Sequence[ExpertGroup]) -> dict[str, obj
     reason = engine.cannot_spread(launch)
     if reason and not engine.ranks_are_tasks:
         raise InputError(f"{input_name('launch')} {kind}, {engine.title}: {reason}.")
-    each = pool.launch.gpus_per_node if engine.ranks_are_tasks else 1
+    tasks_per_host = pool.launch.gpus_per_node if engine.ranks_are_tasks else 1
     lines = [*engine.command(launch), engine.listen(engine.port + offset)]
     return {
         "pool": pool,
         "replica": replica,
         "name": f"{pool.name}-{replica}",
-        "tasks": [host for host in hosts for _ in range(each)],
+        "tasks": [host for host in hosts for _ in range(tasks_per_host)],
         "files": engine.files(pool.launch),
         "visible": _visible(kind, pool, groups),
         "mpi": engine.ranks_are_tasks,
@@ -66,8 +66,8 @@ def _step(kind: str, pool: Pool, groups: Sequence[ExpertGroup]) -> dict[str, obj
 
 def _visible(kind: str, pool: Pool, groups: Sequence[ExpertGroup]) -> str:
     """Return what shows a step its GPUs alone, in the order of their ranks; nothing where those are all of a host."""
-    first = groups[0].hosts[0]
-    devices = [device for group in groups if first in group.hosts for device in group.devices]
+    host = groups[0].hosts[0]
+    devices = [device for group in groups if host in group.hosts for device in group.devices]
     if pool.whole_hosts and devices == list(range(len(devices))):
         return ""
     if pool.gpu_vendor not in VISIBLE:

@@ -126,15 +126,15 @@ def deploy(request: ExportRequest, plan: Plan) -> Deployed:
     called_as = [name.replace(" ", "-") for name in named_pools(plan)]
     path, exported = request.output, list[Exported]()
     paths = [path, *(path.with_suffix(f".{name}{path.suffix}") for name in called_as[1:])]
-    for one, file, name in zip(plan.pools, paths, called_as, strict=True):
+    for pool, file, name in zip(plan.pools, paths, called_as, strict=True):
         try:
-            role: Role = one.role if plan.beside else "both"  # type: ignore[assignment]  # of its three words
+            role: Role = pool.role if plan.beside else "both"  # type: ignore[assignment]  # of its three words
             exported.append(
-                export_plan(one, request.engine, str(file), tp=request.tp, served=request.served, role=role)
+                export_plan(pool, request.engine, str(file), tp=request.tp, served=request.served, role=role)
             )
         except InputError as error:
             raise InputError(f"pool {name}: {error}") from None if plan.beside else error
-    files = {file: one.text for one, file in zip(exported, paths, strict=True)}
+    files = {file: export.text for export, file in zip(exported, paths, strict=True)}
     names = tuple(_names(request.hosts, plan.pools))
     if request.ranks:
         files[request.output.with_suffix(".ranks.csv")] = rank_table(exported, names)
@@ -142,8 +142,8 @@ def deploy(request: ExportRequest, plan: Plan) -> Deployed:
         return Deployed(tuple(exported), names, (), None, files)
     base = dns_name(exported[0].launch.model.rpartition("/")[2])
     pools = tuple(
-        make_pool(one, of, hosts_of, f"{base}-{name}" if plan.beside else base, name.partition("-")[2])
-        for one, of, hosts_of, name in zip(exported, plan.pools, names, called_as, strict=True)
+        make_pool(export, pool, hosts_of, f"{base}-{name}" if plan.beside else base, name.partition("-")[2])
+        for export, pool, hosts_of, name in zip(exported, plan.pools, names, called_as, strict=True)
     )
     decodes = next((pool.name for pool in pools if pool.role == "decode"), "")
     if (level := beside(plan)) is not None and decodes:
@@ -159,9 +159,9 @@ def rank_table(exported: Sequence[Exported], names: Sequence[Mapping[str, str]])
     """Return the host, GPU and NICs of each rank as CSV; ``gpu`` is its number on the host, ``id`` the plan's."""
     lines = ["role,replica,stage,rank,host,gpu,nics,id"]
     lines += [
-        f"{one.launch.role},{at.replica},{at.stage},{at.rank},{of[at.node]},{at.device},{' '.join(at.nics)},{at.gpu}"
-        for one, of in zip(exported, names, strict=True)
-        for at in one.places
+        f"{pool.launch.role},{at.replica},{at.stage},{at.rank},{of[at.node]},{at.device},{' '.join(at.nics)},{at.gpu}"
+        for pool, of in zip(exported, names, strict=True)
+        for at in pool.places
     ]
     return "\n".join(lines) + "\n"
 
@@ -170,12 +170,12 @@ def _names(hosts: str | None, plans: Sequence[Plan]) -> list[dict[str, str]]:
     """Return the name of each node of the cluster of each pool; those given in the order of the pools."""
     if hosts is None or len(plans) == 1:
         return [host_names(plan, hosts and expand_hosts(hosts, input_name("hosts"))) for plan in plans]
-    names, found = expand_hosts(hosts, input_name("hosts")), []
+    names, named = expand_hosts(hosts, input_name("hosts")), []
     for plan in plans[:-1]:
         used = len(used_nodes(plan))
-        found.append(host_names(plan, names[:used]))
+        named.append(host_names(plan, names[:used]))
         names = names[used:]
-    return [*found, host_names(plans[-1], names)]
+    return [*named, host_names(plans[-1], names)]
 
 
 def _manifest(kind: str, pools: Sequence[Pool], image: str) -> Manifest:

@@ -36,7 +36,7 @@ def render(template: str, **values: object) -> str:
 
 def _scalar(text: str, indent: int = 0) -> str:
     """Return a text as YAML, its further lines, where it has some, below ``indent``."""
-    first, *more = (
+    head, *lines = (
         yaml.dump({0: text}, Dumper=_Dumper, width=10**6).removeprefix("0: ").rstrip("\n").split("\n")
     )
-    return "\n".join([first, *(" " * (indent - 2) + line if line else line for line in more)])
+    return "\n".join([head, *(" " * (indent - 2) + line if line else line for line in lines)])

@@ -17,10 +17,8 @@ from placement.experts.problem import Problem
 OCTAVES = 10.0
 """The price of excess rises to 2 to the power of that."""
 
-_HEAT = (
-    0.2,
-    0.02,
-)  # moves by which a step may raise the cost in the mean, at the first price and at the last
+# moves by which a step may raise the cost in the mean, at the first price and at the last
+_HEAT = 0.2, 0.02
 _TRIED = 64  # exchanges looked at in each layer and step
 _ROOM = 8.0  # moves that the square of a GPU's room below its target counts...
 _CHEAP = 256.0  # ... at this price and above; below less

@@ -16,9 +16,9 @@ from placement.experts.problem import Problem
 
 OCTAVES = 10.0
 """The price of excess rises to 2 to the power of that."""
-HEAT = (0.2, 0.02)
-"""By how many moves a step may raise the cost in the mean, at the first price and at the last."""
 
+# moves by which a step may raise the cost in the mean, at the first price and at the last
+_HEAT = 0.2, 0.02
 _TRIED = 64  # exchanges looked at in each layer and step
 _ROOM = 8.0  # moves that the square of a GPU's room below its target counts...
 _CHEAP = 256.0  # ... at this price and above; below less
@@ -85,20 +85,22 @@ def relieve(
     return annealing.slot_expert
 
 
-def anneal_along(annealing: Annealing, octaves: tuple[float, float], steps: int, tried: int) -> Iterator[int]:
-    """Swap and exchange while the price rises and it cools; yield the number of each step when it is made.
+def anneal_along(
+    annealing: Annealing, octaves: tuple[float, float], steps: int, tried: int
+) -> Iterator[float]:
+    """Swap and exchange while the price rises and it cools; yield the price after each step.
 
     The price goes from 2 to the first of ``octaves`` to 2 to the second; ``tried`` as of :meth:`Annealing.exchange`.
     """
     first, last = octaves
     for step in range(steps):
         done = (step + 1) / steps
-        price, heat = between_powers(first + (last - first) * done), HEAT[0] + (HEAT[1] - HEAT[0]) * done
+        price, heat = _between_powers(first + (last - first) * done), _HEAT[0] + (_HEAT[1] - _HEAT[0]) * done
         annealing.swap(price, heat)
         annealing.exchange(price, heat, tried)
-        yield step
+        yield price
 
 
-def between_powers(octave: float) -> float:
+def _between_powers(octave: float) -> float:
     """Return 2 to the power of ``octave``, and between whole ones a line: the same on every machine."""
     return ldexp(1 + octave - int(octave), int(octave))

@@ -90,7 +90,7 @@ def along_prices(
     last = exponent - 2 + 2 * fraction
     octaves = min(_DEAR, last), last
     marks = {(steps - 1) * mark // _MARKS for mark in range(1, _MARKS + 1)}
-    for step in anneal_along(annealing, octaves, steps, _TRIED):
+    for step, _ in enumerate(anneal_along(annealing, octaves, steps, _TRIED)):
         if step in marks:
             annealing.refresh(np.arange(problem.layers))  # rounding adds up
             yield annealing.slot_expert

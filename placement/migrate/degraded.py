@@ -104,7 +104,8 @@ def described_anew(old: Cluster, new: Cluster) -> Cluster:
         If its GPUs are not those of ``old``: other ids, types, nodes or domains.
     """
     before, after = (
-        {gpu.id: gpu for gpu in build_cluster(replace(one.spec, faults=())).gpus} for one in (old, new)
+        {gpu.id: gpu for gpu in build_cluster(replace(cluster.spec, faults=())).gpus}
+        for cluster in (old, new)
     )
     strange = [name for name in after if name not in before]
     missing = [name for name in before if name not in after]
@@ -123,17 +124,17 @@ def described_anew(old: Cluster, new: Cluster) -> Cluster:
         kinds = old.spec.domains[known.domain].gpu.name, new.spec.domains[gpu.domain].gpu.name
         differs: dict[str, tuple[object, object]] = {"type": kinds, "node": (known.node, gpu.node)}
         differs["domain"] = (domains.setdefault(gpu.domain, known.domain), known.domain)
-        for key, (one, other) in differs.items():
-            if one != other:
+        for key, (is_now, was) in differs.items():
+            if is_now != was:
                 raise InputError(
-                    f"{where}: GPU {name} is of another {key} than in the plan ({one}, not {other}); describe the "
+                    f"{where}: GPU {name} is of another {key} than in the plan ({is_now}, not {was}); describe the "
                     "same cluster, with other faults."
                 )
     if len(set(domains.values())) < len(domains):
         raise InputError(f"{where}: domains of the plan's cluster {old.name} are in several parts there.")
     if not isinstance(old, ClusterView):
         return new
-    return ClusterView(new, [one for one in old.ids if one in after], new.name)
+    return ClusterView(new, [name for name in old.ids if name in after], new.name)
 
 
 def degraded(plan: Plan, cluster: Cluster) -> Degraded:
@@ -185,7 +186,7 @@ def degraded(plan: Plan, cluster: Cluster) -> Degraded:
             notes.append(f"{_of(plan, old)} continues with {left} of its {used} GPUs")
     if not rests:
         raise refused[0]
-    if idle := sum(one.idle for one in rests):
+    if idle := sum(rest.idle for rest in rests):
         tp = plan.layout.tp
         notes.append(f"idle: {idle} GPU{'s' * (idle > 1)} that shared attention (TP {tp}) with a lost one")
     if more := len(cluster.gpus) - len(number):
@@ -193,7 +194,7 @@ def degraded(plan: Plan, cluster: Cluster) -> Degraded:
     return Degraded(
         deployment,
         replace(plan.layout, replicas=tuple(replicas)),
-        tuple(replace(one, replicas=tuple(row)) for row, one in zip(rows.values(), rests, strict=True)),
+        tuple(replace(rest, replicas=tuple(row)) for row, rest in zip(rows.values(), rests, strict=True)),
         len(gone),
         _lost_copies(plan, gone),
         tuple(notes),
@@ -285,11 +286,11 @@ def _check_memory(
     ``short`` are the experts of each stage for which the slots that are left do not suffice.
     """
     batch = deployment.workload.batch
-    each = [
+    stage_slots = [
         np.zeros(len(stage.gpus), dtype=np.int64) if count is None else count
         for stage, count in zip(stages, slots, strict=True)
     ]
-    memories = replica_memory(deployment, stages, tp=tp, slots=each)
+    memories = replica_memory(deployment, stages, tp=tp, slots=stage_slots)
     fits = replica_max_batch(memories, tp)
     for stage, memory, lacking in zip(stages, memories, short, strict=True):
         if memory.used(batch) <= memory.usable:

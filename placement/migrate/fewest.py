@@ -75,16 +75,16 @@ def _by_domain(problem: Problem, held: Bools, budget: Budget) -> tuple[Bools | N
     stays = {(gpu, expert): model.new_bool_var("") for gpu, expert in np.argwhere(held).tolist()}
     used = problem.slots_per_gpu > 0
     gpus = np.bincount(domain[used], minlength=problem.domains).tolist()
-    comes = [[model.new_int_var(0, most, "") for most in gpus] for _ in range(problem.experts)]
+    comes = [[model.new_int_var(0, limit, "") for limit in gpus] for _ in range(problem.experts)]
     there: list[list[cp_model.LinearExpr]] = [list(row) for row in comes]
     for (gpu, expert), variable in stays.items():
         there[expert][int(domain[gpu])] += variable
     slots = np.bincount(domain, weights=problem.slots_per_gpu, minlength=problem.domains).astype(int).tolist()
-    for each, count in enumerate(slots):
-        model.add(sum(row[each] for row in there) == count)
+    for number, count in enumerate(slots):
+        model.add(sum(row[number] for row in there) == count)
     for row in there:
-        for copies, most in zip(row, gpus, strict=True):
-            model.add(copies <= most)
+        for copies, limit in zip(row, gpus, strict=True):
+            model.add(copies <= limit)
     _spread(model, there, problem.domains_used)
     model.maximize(sum(stays.values()))
     solver, bound = _solved(model, problem, budget)
@@ -93,7 +93,9 @@ def _by_domain(problem: Problem, held: Bools, budget: Budget) -> tuple[Bools | N
     kept = np.zeros_like(held)
     for place, variable in stays.items():
         kept[place] = solver.boolean_value(variable)
-    return _filled(problem, kept, np.array([[solver.value(each) for each in row] for row in comes])), bound
+    return _filled(
+        problem, kept, np.array([[solver.value(copies) for copies in row] for row in comes])
+    ), bound
 
 
 def _filled(problem: Problem, kept: Bools, comes: Ints) -> Bools | None:
@@ -102,16 +104,16 @@ def _filled(problem: Problem, kept: Bools, comes: Ints) -> Bools | None:
     from scipy.sparse.csgraph import maximum_flow
 
     on, domain = kept.copy(), problem.failure_domain
-    for each in np.flatnonzero(comes.sum(axis=0)).tolist():
-        gpus, experts = np.flatnonzero(domain == each), np.flatnonzero(comes[:, each])
+    for place in np.flatnonzero(comes.sum(axis=0)).tolist():
+        gpus, experts = np.flatnonzero(domain == place), np.flatnonzero(comes[:, place])
         free = problem.slots_per_gpu[gpus] - kept[gpus].sum(axis=1)
         size = 2 + experts.size + gpus.size
         capacity = np.zeros((size, size), dtype=np.int32)
         inner = slice(1, 1 + experts.size), slice(1 + experts.size, size - 1)
-        capacity[0, inner[0]], capacity[inner[1], size - 1] = comes[experts, each], free
+        capacity[0, inner[0]], capacity[inner[1], size - 1] = comes[experts, place], free
         capacity[inner] = ~kept[np.ix_(gpus, experts)].T
         flow = maximum_flow(csr_array(capacity), 0, size - 1)
-        if flow.flow_value < comes[:, each].sum():
+        if flow.flow_value < comes[:, place].sum():
             return None
         expert, gpu = np.nonzero(flow.flow.toarray()[inner] > 0)
         on[gpus[gpu], experts[expert]] = True
@@ -126,7 +128,7 @@ def _by_gpu(problem: Problem, held: Bools, budget: Budget) -> tuple[Bools | None
     x = [[model.new_bool_var("") for _ in range(problem.gpus)] for _ in range(problem.experts)]
     for gpu, slots in enumerate(problem.slots_per_gpu.tolist()):
         model.add(sum(row[gpu] for row in x) == slots)
-    members = [np.flatnonzero(domain == each).tolist() for each in range(problem.domains)]
+    members = [np.flatnonzero(domain == place).tolist() for place in range(problem.domains)]
     _spread(
         model,
         [[cp_model.LinearExpr.sum([row[gpu] for gpu in gpus]) for gpus in members] for row in x],
@@ -150,8 +152,8 @@ def _spread(model: cp_model.CpModel, there: Sequence[Sequence[cp_model.LinearExp
             most = model.new_int_var(1, 1 << 16, "")
             model.add(used * most >= copies)
             model.add(used * (most - 1) <= copies - 1)
-        for each in row:
-            model.add(each <= most)
+        for here in row:
+            model.add(here <= most)
 
 
 def _solved(

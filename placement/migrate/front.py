@@ -63,7 +63,7 @@ class Front:
     @classmethod
     def joined(cls, fronts: Sequence[Front]) -> Front:
         """The layers of several fronts, one after another; points added to either are in both."""
-        times = [each for front in fronts for each in front.times]
+        times = [count for front in fronts for count in front.times]
         return cls([points for front in fronts for points in front.points], times)
 
     @property
@@ -97,18 +97,18 @@ class Front:
                 at = to
         return sorted(steps, key=lambda step: (-step.gain / step.moves, step.layer, step.point))
 
-    def along(self, most: int = 24) -> list[list[int]]:
-        """Return at most ``most`` points of the front over all layers, from the fewest moves to the best balance.
+    def along(self, limit: int = 24) -> list[list[int]]:
+        """Return at most ``limit`` points of the front over all layers, from the fewest moves to the best balance.
 
         Each is the chosen point of each layer, as :meth:`total` takes it.
         """
         chosen = [0] * len(self.points)
-        found = [chosen.copy()]
+        points = [chosen.copy()]
         for step in self.steps():
             chosen[step.layer] = step.point
-            found.append(chosen.copy())
-        keep = np.unique(np.linspace(0, len(found) - 1, min(most, len(found))).round().astype(int))
-        return [found[i] for i in keep]
+            points.append(chosen.copy())
+        keep = np.unique(np.linspace(0, len(points) - 1, min(limit, len(points))).round().astype(int))
+        return [points[number] for number in keep]
 
     def total(self, chosen: Sequence[int]) -> CurvePoint:
         """Return the point over all layers of the chosen point of each."""
@@ -173,8 +173,8 @@ _CELLS = 1 << 28  # of the exact table, layers x budget x points; beyond, the hu
 _SAME = 1e-12
 
 
-def within(front: Front, most: int) -> list[int]:
-    """Return the point of each layer, moves at most ``most`` in all, with the smallest mean objective.
+def within(front: Front, limit: int) -> list[int]:
+    """Return the point of each layer, moves at most ``limit`` in all, with the smallest mean objective.
 
     Exact (a multiple-choice knapsack by dynamic programming over layers) up to a size, beyond it steps along the
     hulls by gain per move, and what then still fits.
@@ -182,12 +182,12 @@ def within(front: Front, most: int) -> list[int]:
     Raises
     ------
     ValueError
-        If even the fewest moves are more than ``most``.
+        If even the fewest moves are more than ``limit``.
     """
     fewest = front.fewest
-    if fewest > most:
-        raise ValueError(f"at least {fewest} moves are needed, more than {most}")
-    spare = min(most, front.most) - fewest
+    if fewest > limit:
+        raise ValueError(f"at least {fewest} moves are needed, more than {limit}")
+    spare = min(limit, front.most) - fewest
     if (spare + 1) * sum(len(points) for points in front.points) <= _CELLS:
         return _exact(front, spare)
     return along_hulls(front, spare)

@@ -73,7 +73,7 @@ def proven_moves(
             proof = _Layer(task, value * (1 + _ROUNDING)).solve(placed[i][layer], until)
             bound[i][layer] = max(bound[i][layer], np.ceil(proof - _ROUNDING))
             looked += 1
-    return LeastMoves(sum(int(own.sum()) * each for own, each in zip(bound, times, strict=True)), looked)
+    return LeastMoves(sum(int(own.sum()) * count for own, count in zip(bound, times, strict=True)), looked)
 
 
 def _glop() -> Any:
@@ -136,9 +136,9 @@ class _Layer:
             if self.solver.Solve() != self.solver.OPTIMAL:
                 break
             value = self.goal.Value()
-            bound, found = self._priced()
+            bound, columns = self._priced()
             best = max(best, bound)
-            new = [self._add(*column) for column in found]
+            new = [self._add(*column) for column in columns]
             if not any(new) or value - best < max(_NEAR[0], _NEAR[1] * value):
                 break
         return best
@@ -153,8 +153,8 @@ class _Layer:
         self.one_count[expert].SetCoefficient(has, 1)
         self.goal.SetCoefficient(come, 1)
         self.bears.SetCoefficient(come, float(self.share[expert, copies - 1]))
-        for each in (row, self.slots):
-            each.SetCoefficient(come, 1)
+        for total in (row, self.slots):
+            total.SetCoefficient(come, 1)
         for held in self.of_expert[expert]:
             self.keeps[held, copies] = keeps = self.solver.Constraint(-self.inf, 0)
             keeps.SetCoefficient(has, -1)
@@ -195,20 +195,20 @@ class _Layer:
         spared = np.maximum(0.0, self.counts * come - least[:, None])
         price = come - spared / np.clip(self.counts, 1, np.maximum(self.now, 1)[:, None])
         keep = np.where(np.isnan(keep), price[self.expert], keep)
-        bound, found = float(self._experts(come, keep).min(axis=1).sum()), []
+        bound, priced = float(self._experts(come, keep).min(axis=1).sum()), []
         for gpu in range(self.problem.gpus):
             value, columns = self._columns(gpu, room, slot, keep)
             bound -= value
-            found += [(gpu, column) for column in columns]
-        return bound, found
+            priced += [(gpu, column) for column in columns]
+        return bound, priced
 
     def _experts(self, come: Floats, keep: Floats) -> Floats:
         """Return the least cost of each expert with each number of copies, ``[experts, counts]``."""
-        most = int(max(1, self.now.max()))
-        saved = np.zeros((self.now.size, most, self.counts.size))
+        copies = int(max(1, self.now.max()))
+        saved = np.zeros((self.now.size, copies, self.counts.size))
         saved[self.expert, self.place] = np.minimum(0.0, keep - come[self.expert])
         saved = np.cumsum(np.sort(saved, axis=1), axis=1)
-        total = self.counts * come + saved[:, np.minimum(self.counts, most) - 1, self.counts - 1]
+        total = self.counts * come + saved[:, np.minimum(self.counts, copies) - 1, self.counts - 1]
         return np.where(self.fits, total, np.inf)
 
     def _columns(self, gpu: int, room: float, slot: float, keep: Floats) -> tuple[float, list[_Kept]]:

@@ -11,7 +11,7 @@ from placement.arrays import Experts, Floats
 from placement.budget import CUT, Budget
 from placement.migrate.fewest import fewest_moves, is_quick
 from placement.migrate.front import CurvePoint, Front, along_hulls, paying, reaching, within
-from placement.migrate.search import Aim, Search
+from placement.migrate.search import Search
 from placement.migrate.split_front import SplitFront
 from placement.migrate.start import align_slots, fresh_near, restore
 from placement.migrate.task import MigrationTask
@@ -105,7 +105,7 @@ def migrate(
         needed = _moves(tasks, starts, times)
     log = [f"{needed:,} move{'s' * (needed != 1)} needed {what}"] if needed else []
     with budget.keeping():
-        fronts = [SplitFront(*each) for each in zip(tasks, starts, made, times, strict=True)]
+        fronts = [SplitFront(*parts) for parts in zip(tasks, starts, made, times, strict=True)]
         balance = [task.judged(new.fitted)[1] for task, new in zip(tasks, made, strict=True)]
         target = (1 - KNEE) * min(1.0, _LONGER * _over_replicas(balance, times))
         log.append(_search(fronts, target, 0 if only_restore else max_moves, budget, seed))
@@ -119,7 +119,7 @@ def migrate(
         else:
             chosen = reaching(joined, target)
         point = iter(chosen)
-        found = [
+        placements = [
             Placements(
                 *(align_slots(task, rows) for rows in (front.real.placement(point), start, new.fitted)),
             )
@@ -132,7 +132,7 @@ def migrate(
             return [front.real.placement(point) for front in fronts]
 
         return Migration(
-            tuple(found),
+            tuple(placements),
             joined.total(chosen).moves,
             tuple(map(joined.total, along)),
             budget.interrupted,
@@ -144,13 +144,13 @@ def migrate(
 def _moves(tasks: Sequence[MigrationTask], placed: Sequence[Experts], times: Sequence[int]) -> int:
     """Moves of placements over all replicas."""
     return sum(
-        each * int(task.moves(rows).sum()) for task, rows, each in zip(tasks, placed, times, strict=True)
+        count * int(task.moves(rows).sum()) for task, rows, count in zip(tasks, placed, times, strict=True)
     )
 
 
 def _over_replicas(values: Sequence[Floats], times: Sequence[int]) -> float:
     """Mean of values by layer over all layers and replicas."""
-    weights = np.repeat(times, [len(each) for each in values])
+    weights = np.repeat(times, [len(layers) for layers in values])
     return float(np.average(np.concatenate(values), weights=None if len(set(times)) == 1 else weights))
 
 
@@ -164,7 +164,7 @@ def _start(task: MigrationTask, fresh: Experts, seed: int) -> Experts:
 
 def _nearest(tasks: Sequence[MigrationTask], starts: Sequence[Experts], budget: Budget) -> list[Experts]:
     """Return starts with the fewest moves that are found in time; always where that is quick."""
-    found = []
+    nearest = []
 
     def keep_on() -> bool:
         budget.spend(_LAYER_WORK)
@@ -172,8 +172,8 @@ def _nearest(tasks: Sequence[MigrationTask], starts: Sequence[Experts], budget: 
 
     with budget, budget.keeping():
         for task, start in zip(tasks, starts, strict=True):
-            found.append(fewest_moves(task, start, budget, *(() if is_quick(task) else (keep_on,)))[0])
-    return [*found, *starts[len(found) :]]
+            nearest.append(fewest_moves(task, start, budget, *(() if is_quick(task) else (keep_on,)))[0])
+    return [*nearest, *starts[len(nearest) :]]
 
 
 def _fewest(
@@ -185,11 +185,12 @@ def _fewest(
     budget: Budget,
 ) -> tuple[list[Experts], int]:
     """Return starts within ``max_moves``, and their moves; raise where none are proven to be."""
-    found = [fewest_moves(*each, budget) for each in zip(tasks, starts, strict=True)]
-    least = sum(each * int(bound.sum()) for (_, bound), each in zip(found, times, strict=True))
-    needed = _moves(tasks, [start for start, _ in found], times)
+    solved = [fewest_moves(task, start, budget) for task, start in zip(tasks, starts, strict=True)]
+    least = sum(count * int(bound.sum()) for (_, bound), count in zip(solved, times, strict=True))
+    nearest = [start for start, _ in solved]
+    needed = _moves(tasks, nearest, times)
     if needed <= max_moves:
-        return [start for start, _ in found], needed
+        return nearest, needed
     if least > max_moves:
         at_least = "at least " * (least < needed)
         raise InfeasibleError(
@@ -201,7 +202,7 @@ def _fewest(
     )
 
 
-def _search(fronts: Sequence[SplitFront], target: float, most: int | None, budget: Budget, seed: int) -> str:
+def _search(fronts: Sequence[SplitFront], target: float, limit: int | None, budget: Budget, seed: int) -> str:
     """Make one whole pass, and more until ``budget``; return what ran. Where all placements are few, they are it."""
     tried = [front.add_all() for front in fronts]
     if all(tried):
@@ -209,15 +210,16 @@ def _search(fronts: Sequence[SplitFront], target: float, most: int | None, budge
     passes = 0
 
     def say(phase: str) -> None:
-        budget.tell(lambda: (_state(fronts, passes + 1, phase, target, most),))
+        budget.tell(lambda: (_state(fronts, passes + 1, phase, target, limit),))
 
     say_price = [front.say_price(say) for front in fronts]
 
-    def one(keep_on: Callable[[float], bool], effort: float) -> None:
+    def make_pass(keep_on: Callable[[float], bool], effort: float) -> None:
         Search(
             [front.even for front in fronts],
             [front.fresh.even for front in fronts],
-            Aim(target, most),
+            target,
+            limit,
             seed + passes,
             effort,
             keep_on,
@@ -239,11 +241,11 @@ def _search(fronts: Sequence[SplitFront], target: float, most: int | None, budge
     with budget, budget.keeping():
         small = sum(front.problem.layers * front.problem.gpus for front in fronts) <= _SMALL
         for _ in range(_SMALL_PASSES if small else 1):
-            one(first, 1.0)
+            make_pass(first, 1.0)
             passes += 1
         took = until.done / passes
         while until.goes_on():
-            one(more, max(1.0, _REST * until.left() / took))
+            make_pass(more, max(1.0, _REST * until.left() / took))
             passes += 1
     if budget.cut:
         for front in fronts:
@@ -280,10 +282,10 @@ class State:
     target: float
 
 
-def _state(fronts: Sequence[SplitFront], number: int, phase: str, target: float, most: int | None) -> State:
-    """Return what would be answered in pass ``number``; ``most`` moves of one replica (None: up to the target)."""
-    front = Front.joined([each.now for each in fronts])
-    chosen = reaching(front, target) if most is None else along_hulls(front, max(0, most - front.fewest))
+def _state(fronts: Sequence[SplitFront], number: int, phase: str, target: float, limit: int | None) -> State:
+    """Return what would be answered in pass ``number``; ``limit`` moves of one replica (None: up to the target)."""
+    front = Front.joined([task_front.now for task_front in fronts])
+    chosen = reaching(front, target) if limit is None else along_hulls(front, max(0, limit - front.fewest))
     total = front.total(chosen)
     return State(
         number,

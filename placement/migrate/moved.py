@@ -86,7 +86,7 @@ def moved(old: Plan, new: Plan) -> Moved:
     experts = 1 if moe is None else moe.experts
     gpu, rest = come % len(number), come // len(number)
     triples = zip((rest // experts).tolist(), gpu.tolist(), (rest % experts).tolist(), strict=True)
-    steps = [Step(layer, one, 0, expert, None) for layer, one, expert in triples]
+    steps = [Step(layer, here, 0, expert, None) for layer, here, expert in triples]
     counts = Counter(step.layer for step in steps)
     sourced = nearest_sources(cluster, steps, holders(old, cluster), size)
     return Moved(
@@ -101,16 +101,16 @@ def moved(old: Plan, new: Plan) -> Moved:
 def expert_bytes(plan: Plan) -> dict[int, float]:
     """Bytes of one expert by layer with experts."""
     model = plan.deployment.model
-    each = bytes_per_param(model.precision["experts"])
+    width = bytes_per_param(model.precision["experts"])
     ffns = {layer: model.layers[layer].ffn for layer in model.moe_layers}
-    return {layer: ffn.expert_params * each for layer, ffn in ffns.items() if isinstance(ffn, MoeFfn)}
+    return {layer: ffn.expert_params * width for layer, ffn in ffns.items() if isinstance(ffn, MoeFfn)}
 
 
 def holders(old: Plan, cluster: Cluster) -> dict[tuple[int, int], list[int]]:
     """Which GPUs, by their number in ``cluster``, hold what expert of what layer in the plan ``old``."""
     gpus = old.deployment.cluster.gpus
     number = {gpu.id: index for index, gpu in enumerate(cluster.gpus)}
-    found: dict[tuple[int, int], list[int]] = {}
+    gpus_of: dict[tuple[int, int], list[int]] = {}
     for part, stages in old.parts():  # idle replicas too
         layers = [layer for layer in old.deployment.model.moe_layers if layer in stages[0].layers]
         ids = [[gpus[stage.gpus[local]].id for stage in stages] for local in range(part.gpus)]
@@ -118,23 +118,23 @@ def holders(old: Plan, cluster: Cluster) -> dict[tuple[int, int], list[int]]:
         of_slot = part.slot_gpu.tolist()
         for layer, row in zip(layers, part.slot_expert.tolist(), strict=True):
             for slot, expert in enumerate(row):
-                found.setdefault((layer, expert), []).extend(places[of_slot[slot]])
-    return found
+                gpus_of.setdefault((layer, expert), []).extend(places[of_slot[slot]])
+    return gpus_of
 
 
 def _held(plan: Plan, number: Mapping[str, int]) -> Ints:
     """Return each layer, expert and GPU where a copy lies as one number, sorted, each once."""
     gpus, moe = plan.deployment.cluster.gpus, plan.deployment.model.moe
     experts = 1 if moe is None else moe.experts
-    found: list[Ints] = [np.zeros(0, dtype=np.int64)]
+    codes_of: list[Ints] = [np.zeros(0, dtype=np.int64)]
     for part, stages in plan.parts():
         ids = np.array([layer for layer in plan.deployment.model.moe_layers if layer in stages[0].layers])
         codes = ids[:, None] * experts + part.slot_expert.astype(np.int64)
         for stage in stages:
             own = np.array([number[gpus[gpu].id] for gpu in stage.gpus])
-            found.append((codes * len(number) + own[part.slot_gpu]).ravel())
-    held = np.concatenate(found)
-    del found
+            codes_of.append((codes * len(number) + own[part.slot_gpu]).ravel())
+    held = np.concatenate(codes_of)
+    del codes_of
     held.sort()  # np.unique hashes whole numbers first: twenty times slower on the 23 million of 100,000 GPUs
     return held[np.concatenate([[True], held[1:] != held[:-1]])] if len(held) else held
 
@@ -151,6 +151,6 @@ def _missing(these: Ints, there: Ints) -> Ints:
 def _wiring(cluster: Cluster) -> list[tuple[object, ...]]:
     """Return what ids of GPUs stand for, whatever is broken or set."""
     return [
-        (one.part, one.gpu.name, one.gpus, one.gpus_per_node, getattr(one, "shape", ()))
-        for one in cluster.spec.domains
+        (domain.part, domain.gpu.name, domain.gpus, domain.gpus_per_node, getattr(domain, "shape", ()))
+        for domain in cluster.spec.domains
     ]

@@ -148,9 +148,9 @@ class MovesFile:
 _FILE = TypeAdapter(MovesFile)
 
 
-def moves_to_dict(found: Replanned, plan_sha256: str) -> dict[str, Any]:
+def moves_to_dict(replanned: Replanned, plan_sha256: str) -> dict[str, Any]:
     """Return ``moves.json`` as JSON-able data; ``plan_sha256`` is of the ``plan.json`` beside it."""
-    deployment = found.moved.deployment
+    deployment = replanned.moved.deployment
     ids = [gpu.id for gpu in deployment.cluster.gpus]
     file = _FILE.validate_python(
         {
@@ -158,15 +158,15 @@ def moves_to_dict(found: Replanned, plan_sha256: str) -> dict[str, Any]:
             "model": deployment.model.name,
             "cluster": deployment.cluster.name,
             "plan_sha256": plan_sha256,
-            "totals": moves_totals(found),
+            "totals": moves_totals(replanned),
             "moves": [
                 {
                     **vars(step),
                     "gpu": ids[step.gpu],
                     "from": None if step.source is None else ids[step.source],
-                    "bytes": found.expert_bytes[step.layer],
+                    "bytes": replanned.expert_bytes[step.layer],
                 }
-                for step in found.steps
+                for step in replanned.steps
             ],
         }
     )
@@ -174,35 +174,35 @@ def moves_to_dict(found: Replanned, plan_sha256: str) -> dict[str, Any]:
     return data
 
 
-def moves_totals(found: Replanned) -> dict[str, Any]:
+def moves_totals(replanned: Replanned) -> dict[str, Any]:
     """Return the fields of :class:`MovesTotalsData`."""
     return {
-        "moves": found.moves,
-        "bytes": found.bytes,
-        "copies": found.copies,
-        "fresh_moves": found.fresh_moves,
-        "lost_copies": found.lost_copies,
-        "seconds": found.transfer.seconds,
-        "bottleneck": found.transfer.bottleneck,
-        "bytes_from": found.transfer.bytes_by_distance,
-        "moved": found.moves / found.copies,
-        "needed_moves": found.needed,
-        "least_moves": found.least.moves,
-        "least_layers": found.least.layers,
-        "buffers": sum(step.buffer for step in found.steps),
+        "moves": replanned.moves,
+        "bytes": replanned.bytes,
+        "copies": replanned.copies,
+        "fresh_moves": replanned.fresh_moves,
+        "lost_copies": replanned.lost_copies,
+        "seconds": replanned.transfer.seconds,
+        "bottleneck": replanned.transfer.bottleneck,
+        "bytes_from": replanned.transfer.bytes_by_distance,
+        "moved": replanned.moves / replanned.copies,
+        "needed_moves": replanned.needed,
+        "least_moves": replanned.least.moves,
+        "least_layers": replanned.least.layers,
+        "buffers": sum(step.buffer for step in replanned.steps),
         "balancedness": BalancednessData(
-            before=found.before, restored=found.restored, after=found.after, fresh=found.fresh
+            before=replanned.before, restored=replanned.restored, after=replanned.after, fresh=replanned.fresh
         ),
         "front": [
             MovesPointData(
                 moves=point.moves,
-                bytes=point.moves * found.bytes_per_move,
+                bytes=point.moves * replanned.bytes_per_move,
                 balancedness=point.balancedness,
                 max_over_mean=point.objective,
                 meets_limit=None
-                if found.moved.limit_s is None
-                else found.meets is not None and point.moves >= found.meets.moves,
+                if replanned.moved.limit_s is None
+                else replanned.meets is not None and point.moves >= replanned.meets.moves,
             )
-            for point in found.front
+            for point in replanned.front
         ],
     }

@@ -42,8 +42,8 @@ def replan_pools(
     left = {gpu.id for gpu in now.gpus}
     hurt = [
         number
-        for number, one in enumerate(plan.pools)
-        if any(one.deployment.cluster.gpus[gpu].id not in left for gpu in one.layout.gpus_in_use)
+        for number, own in enumerate(plan.pools)
+        if any(own.deployment.cluster.gpus[gpu].id not in left for gpu in own.layout.gpus_in_use)
     ]
     chosen = (hurt or [0])[0] if pool is None else pool
     alone = one_pool(plan, chosen)
@@ -52,18 +52,20 @@ def replan_pools(
             f"GPUs of {' and '.join(others)} are lost too; one pool is re-planned at a time: give what is lost of "
             f"one ({input_name('lost')}), then re-plan the result for the next."
         )
-    found = replan_plan(alone, loads, options, cluster=cluster, on_progress=on_progress, cancel=cancel)
+    replanned = replan_plan(alone, loads, options, cluster=cluster, on_progress=on_progress, cancel=cancel)
     if plan.requests is None:
-        return found
+        return replanned
     pools = []
-    for number, one in enumerate(plan.pools):
-        kept = replace(one, requests=None, beside=())
+    for number, own in enumerate(plan.pools):
+        kept = replace(own, requests=None, beside=())
         if number == chosen:
-            kept = found.plan
+            kept = replanned.plan
         elif now is not whole:
-            ids = [gpu.id for gpu in one.deployment.cluster.gpus]
+            ids = [gpu.id for gpu in own.deployment.cluster.gpus]
             kept = on_cluster(kept, ClusterView(now, ids))
-        same = loads is not None and one.deployment.model.name == alone.deployment.model.name
+        same = loads is not None and own.deployment.model.name == alone.deployment.model.name
         pools.append(with_loads(kept, loads) if same and number != chosen and any(kept.experts) else kept)
-    joined = replace(with_pools(pools, plan.requests), interrupted=found.plan.interrupted, origin="replanned")
-    return replace(found, plan=joined, pool=found.plan if plan.beside else None)
+    joined = replace(
+        with_pools(pools, plan.requests), interrupted=replanned.plan.interrupted, origin="replanned"
+    )
+    return replace(replanned, plan=joined, pool=replanned.plan if plan.beside else None)

@@ -188,22 +188,25 @@ def replan_plan(
     size = expert_bytes(plan)
     times = [tasks.replicas(rest) for rest, _ in tasks.of_stage]
     unit = math.gcd(*times)
-    most = _budget(options, unit, max(size.values()))
+    limit = _budget(options, unit, max(size.values()))
     budget = Budget(options.time_limit_s, on_progress, cancel=cancel)
-    found = migrate(
+    migration = migrate(
         list(tasks.of_stage.values()),
-        replicas=[each // unit for each in times],
-        max_moves=most,
-        only_restore=bool(lost) and most is None and options.horizon_s is None,
+        replicas=[count // unit for count in times],
+        max_moves=limit,
+        only_restore=bool(lost) and limit is None and options.horizon_s is None,
         price=None if options.horizon_s is None else partial(_price, plan, tasks, size, options.horizon_s),
         budget=budget,
         seed=options.seed,
     )
     with budget.keeping():
-        placed = [each.slot_expert for each in found.placements]
-        start, fresh = [each.start for each in found.placements], [each.fresh for each in found.placements]
+        placed = [task.slot_expert for task in migration.placements]
+        start, fresh = (
+            [task.start for task in migration.placements],
+            [task.fresh for task in migration.placements],
+        )
         old_score, restored = tasks.score(start)
-        log = found.log
+        log = migration.log
         if loads.routing and old_score.step_s <= tasks.score(placed)[0].step_s:
             placed = start
             log = (
@@ -211,8 +214,8 @@ def replan_plan(
                 "moves for balance only are left out, since with the traces they would not shorten the step",
             )
         fresh_score, afresh = tasks.score(fresh)
-        front = tuple(replace(point, moves=point.moves * unit) for point in found.curve)
-        meets = _first_within(plan.limit_s, front, lambda at: tasks.score(found.placed(at))[0].tpot_s)
+        front = tuple(replace(point, moves=point.moves * unit) for point in migration.curve)
+        meets = _first_within(plan.limit_s, front, lambda at: tasks.score(migration.placed(at))[0].tpot_s)
         new = _new_plan(plan, tasks, placed)
         new = replace(
             new,
@@ -249,7 +252,7 @@ def replan_plan(
         needed=tasks.moves(start),
         fresh_moves=tasks.moves(fresh),
         least=least,
-        copies=sum(each * rows.size for each, rows in zip(times, placed, strict=True)),
+        copies=sum(count * rows.size for count, rows in zip(times, placed, strict=True)),
         lost_gpus=lost,
         lost_copies=left.lost_copies,
         faults=tuple(fault for fault in left.deployment.cluster.spec.faults if fault.link is not None),
@@ -296,11 +299,11 @@ class _Tasks:
 
     def unlike(self, rows: Sequence[Experts]) -> dict[int, tuple[Assignment | None, ...]]:
         """Return what replicas hold that do not hold what the first does."""
-        found: dict[int, tuple[Assignment | None, ...]] = {}
+        placed: dict[int, tuple[Assignment | None, ...]] = {}
         for number, rest in enumerate(self.left.rests[1:], 1):
             own = self.experts(rows, number)
-            found |= dict.fromkeys(rest.replicas, own)
-        return found
+            placed |= dict.fromkeys(rest.replicas, own)
+        return placed
 
     def score(self, rows: Sequence[Experts]) -> tuple[Score, dict[int, float]]:
         """Return the score and the balancedness by layer of a placement."""
@@ -315,9 +318,11 @@ class _Tasks:
 
     def objective(self, rows: Sequence[Experts]) -> float:
         """Return the mean over layers and replicas of largest over mean GPU load."""
-        each = [task.judged(row)[0] for task, row in zip(self.of_stage.values(), rows, strict=True)]
-        times = np.repeat([self.replicas(rest) for rest, _ in self.of_stage], [len(one) for one in each])
-        return float(np.average(np.concatenate(each), weights=times))
+        values = [task.judged(row)[0] for task, row in zip(self.of_stage.values(), rows, strict=True)]
+        times = np.repeat(
+            [self.replicas(rest) for rest, _ in self.of_stage], [len(layers) for layers in values]
+        )
+        return float(np.average(np.concatenate(values), weights=times))
 
     def moves(self, rows: Sequence[Experts]) -> int:
         """Return the moves that a placement takes, over all replicas."""
@@ -349,7 +354,7 @@ def _price(
             field="horizon_s",
             value=f"{horizon_s:g}",
         )
-    slow, fast = (tasks.score(each)[0].step_s for each in (start, fresh))
+    slow, fast = (tasks.score(rows)[0].step_s for rows in (start, fresh))
     higher = tasks.objective(start) - tasks.objective(fresh)
     if slow <= fast or higher <= 0:
         return math.inf

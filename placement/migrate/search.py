@@ -3,10 +3,9 @@
 Excess is cheap at first, so that only moves are made that relieve much, and then it grows dear. Few moves come out
 that way: starting dear fills every gap with whatever fits. What runs after each price is a point of the front.
 
-Without a budget the target of each layer is what its fresh placement reaches, less what may be given up. With one,
-short runs at several targets show which of them the budget pays for, and the search goes on near these. A layer that
-does not come near its fresh placement in this way starts from that one instead and takes moves back, dear excess
-first.
+Short runs at several targets show what moves would bring. Without a budget a long run follows, whose target in each
+layer is what its fresh placement reaches, less what may be given up; with one, runs near what the budget pays for. A
+layer that does not come near its fresh placement starts from that one instead and takes moves back, the dear first.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from placement.arrays import Experts, Floats, Index
-from placement.experts.excess import HEAT, OCTAVES, ExcessAnnealing, between_powers
+from placement.experts.excess import OCTAVES, ExcessAnnealing, anneal_along
 from placement.migrate.front import Front, TaskFront, along_hulls
 
 STEPS = 500
@@ -29,34 +28,19 @@ _CELLS = 58 * 72 * 16  # of [scenarios, layers, GPUs, slots, slots], the size fo
 _FIXED = 0.3  # of the time of a step at that size does not depend on it
 _CHAINS, _CHAINED = 32, 2000  # copies of a small layer that are searched at once, and GPUs in all
 _MOST_CELLS = 1 << 23  # of [layers, GPUs, experts] in one part
-_TRIED, _TRIED_GPUS = 64, 72  # exchanges looked at in each layer and step, on so many GPUs; fewer on more...
-_FEWEST_TRIED = 8  # ... but so many
+_TRIED = 8, 64  # exchanges looked at in each layer and step, at least and at most...
+_TRIED_GPUS = 72 * 64  # ... and times GPUs
 _STEP_COST, _CELL_COST = 1.0, 1e-4  # units of work in a step, and for each of its cells
 _EVERY = 2  # steps from cycle to cycle: 2 to 5 % fewer moves than every 5, for 1.6 times the time
 _EAGER = 0.9
-_RISE, _FINISH, _FALL = (
-    (0.0, OCTAVES),
-    (8.0, OCTAVES),
-    (OCTAVES, 6.0),
-)  # the price, as powers of 2, from and to
+_RISE, _FALL = (0.0, OCTAVES), (OCTAVES, 6.0)  # the price, as powers of 2, from and to
 _MARKS = 10  # states of a run that are put on the front
 _MARGIN = 2e-3  # of the target: aimed for so much less
 _LEAST = 1.003  # times what the fresh placement reaches: not aimed for less
-_CLOSER = 0.5  # of the distance to the fresh placement, where the first run did not come near...
-_AGAIN = 0.3  # ... and steps of a pass for that
-_SCOUTS = (0.6, 0.35, 0.18, 0.08, 0.02)  # of the way from the fresh placement's load to the old one's...
+_SCOUTS = (0.5, 0.2, 0.07, 0.02)  # of the way from the fresh placement's load to the old one's...
 _BEYOND = 1.6  # ... until so many times the budget are moved
-_CURVE = (0.5, 0.2, 0.07)  # without a budget, for those who read from the front what one would bring
-_SCOUT_STEPS, _NEAR_STEPS = 0.06, 0.2  # of a pass, with a budget
+_SCOUT_STEPS, _NEAR_STEPS = 0.06, 0.23  # of a pass
 _NEARER = 0.8  # of the excess at the point that a budget pays for: the next target
-
-
-@dataclass(frozen=True)
-class Aim:
-    """A mean balancedness over all layers to reach; or, where ``moves`` is not None, the best within so many."""
-
-    balancedness: float
-    moves: int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +50,11 @@ class Search:
     Attributes
     ----------
     fronts:
-        Of each task; what is found is added. The first point of each layer is where the search starts.
+        Of each task; placements are added. The first point of each layer is where the search starts.
     fresh:
         A placement made afresh of each task, ``[layers, slots]``; added too.
+    balancedness, moves:
+        A mean balancedness over all layers to reach; or, where ``moves`` is not None, the best within so many.
     effort:
         How many times as many steps as a pass needs.
     keep_on:
@@ -79,7 +65,8 @@ class Search:
 
     fronts: Sequence[TaskFront]
     fresh: Sequence[Experts]
-    aim: Aim
+    balancedness: float
+    moves: int | None
     seed: int = 0
     effort: float = 1.0
     keep_on: Callable[[float], bool] = lambda _: True
@@ -89,88 +76,73 @@ class Search:
         """Make the pass."""
         starts = [front.placement([0] * front.task.problem.layers) for front in self.fronts]
         reached = [_peaks(front, fresh) for front, fresh in zip(self.fronts, self.fresh, strict=True)]
+        excess = [
+            np.maximum(_peaks(front, start) - peaks, 0)
+            for front, start, peaks in zip(self.fronts, starts, reached, strict=True)
+        ]
         joined = Front.joined(self.fronts)
-        if self.aim.moves is None or self.aim.moves <= joined.fewest:
-            # nothing to spend: show what moves would bring
-            self._to_balancedness(starts, reached)
+        # with nothing to spend: show what moves would bring
+        limit = self.moves if self.moves is not None and self.moves > joined.fewest else None
+        for share in _SCOUTS:
+            targets = [peaks + share * over for peaks, over in zip(reached, excess, strict=True)]
+            self._anneal(starts, targets, share=_SCOUT_STEPS)
+            if limit is not None and joined.most > _BEYOND * limit:
+                break
+        if limit is None:
+            self._to_balancedness(joined, starts, reached)
         else:
-            self._within_budget(starts, reached, self.aim.moves)
+            for _ in range(2):
+                chosen = iter(along_hulls(joined, limit - joined.fewest))
+                near = [_peaks(front, front.placement(chosen)) for front in self.fronts]
+                targets = [
+                    peaks + _NEARER * np.maximum(there - peaks, 0)
+                    for peaks, there in zip(reached, near, strict=True)
+                ]
+                self._anneal(starts, targets, share=_NEAR_STEPS)
         for front, fresh in zip(self.fronts, self.fresh, strict=True):
             front.add(np.arange(front.task.problem.layers), fresh)
 
-    def _to_balancedness(self, starts: Sequence[Experts], reached: Sequence[Floats]) -> None:
+    def _to_balancedness(self, joined: Front, starts: Sequence[Experts], reached: Sequence[Floats]) -> None:
         best = float(np.concatenate([(1 / peaks).mean(axis=0) for peaks in reached]).mean())
-        factor = max(_LEAST, best / self.aim.balancedness * (1 - _MARGIN))
-        for share in _CURVE:
-            self._scout(starts, reached, share)
-        for front, start, peaks in zip(self.fronts, starts, reached, strict=True):
-            self._anneal(front, start, peaks * factor)
-        for octaves in (_FINISH, _RISE):
-            if self._reached():
-                return
-            for front, start, peaks in zip(self.fronts, starts, reached, strict=True):
-                target = peaks * (1 + _CLOSER * (factor - 1))
-                nearest = start if octaves is _RISE else front.best
-                self._anneal(front, nearest, target, _far(front, peaks * factor), octaves, share=_AGAIN)
-        if self._reached():
-            return
-        for front, fresh, peaks in zip(self.fronts, self.fresh, reached, strict=True):
-            self._anneal(front, fresh, peaks * factor, _far(front, peaks * factor), _FALL)
-
-    def _reached(self) -> bool:
-        joined = Front.joined(self.fronts)
-        return joined.total([-1] * len(joined.points)).balancedness >= self.aim.balancedness
-
-    def _within_budget(self, starts: Sequence[Experts], reached: Sequence[Floats], most: int) -> None:
-        joined = Front.joined(self.fronts)
-        spare = most - joined.fewest
-        for share in _SCOUTS:
-            self._scout(starts, reached, share)
-            if joined.most > _BEYOND * most:
-                break
-        for _ in range(2):
-            chosen = iter(along_hulls(joined, spare))
-            for front, start, peaks in zip(self.fronts, starts, reached, strict=True):
-                there = _peaks(front, front.placement(chosen))
-                target = peaks + _NEARER * np.maximum(there - peaks, 0)
-                self._anneal(front, start, target, share=_NEAR_STEPS)
-
-    def _scout(self, starts: Sequence[Experts], reached: Sequence[Floats], share: float) -> None:
-        """Anneal for a short time to a target so far from the fresh placements' loads to the old ones'."""
-        for front, start, peaks in zip(self.fronts, starts, reached, strict=True):
-            target = peaks + share * np.maximum(_peaks(front, start) - peaks, 0)
-            self._anneal(front, start, target, share=_SCOUT_STEPS)
+        factor = max(_LEAST, best / self.balancedness * (1 - _MARGIN))
+        targets = [peaks * factor for peaks in reached]
+        self._anneal(starts, targets)
+        if joined.total([-1] * len(joined.points)).balancedness < self.balancedness:
+            far = [_far(front, target) for front, target in zip(self.fronts, targets, strict=True)]
+            self._anneal(self.fresh, targets, _FALL, far)
 
     def _anneal(
         self,
-        front: TaskFront,
-        start: Experts,
-        target: Floats,
-        layers: Index | None = None,
+        starts: Sequence[Experts],
+        targets: Sequence[Floats],
         octaves: tuple[float, float] = _RISE,
+        layers: Sequence[Index] | None = None,
         *,
         share: float = 1.0,
     ) -> None:
-        """Anneal ``layers`` (None: those that do not meet it) from ``start`` to ``target`` ``[scenarios, layers]``.
+        """Anneal ``layers`` of each task (None: those that do not meet it) to its target ``[scenarios, layers]``.
 
-        The price goes from 2 to the first of ``octaves`` to 2 to the second. States on the way go to the front.
+        The price goes from 2 to the first of ``octaves`` to 2 to the second; ``share`` is of a pass.
         """
-        problem = front.task.problem
-        if layers is None:
-            layers = np.flatnonzero((_peaks(front, start) > target).any(axis=0))
-        working = int((problem.slots_per_gpu > 0).sum())
-        size = max(1, _MOST_CELLS // (working * (problem.experts + 1)))
-        chains = max(1, min(_CHAINS, _CHAINED // max(1, layers.size * working)))
-        together = np.tile(layers, chains)
-        slots = min(int(problem.slots_per_gpu.max()), 5)
-        cells = problem.scenarios * together.size * working * slots**2
-        steps = STEPS / (_FIXED + (1 - _FIXED) * cells / _CELLS)
-        steps = max(_FEWEST_STEPS, round(float(np.clip(steps, *_PASS)) * share * self.effort))
-        for first in range(0, together.size, size):
-            part = together[first : first + size]
-            if not self.keep_on(1.0):
-                return
-            self._anneal_part(front, start, target, part, octaves, steps)
+        for number, (front, start, target) in enumerate(zip(self.fronts, starts, targets, strict=True)):
+            problem = front.task.problem
+            rows = (
+                np.flatnonzero((_peaks(front, start) > target).any(axis=0))
+                if layers is None
+                else layers[number]
+            )
+            working = int((problem.slots_per_gpu > 0).sum())
+            size = max(1, _MOST_CELLS // (working * (problem.experts + 1)))
+            chains = max(1, min(_CHAINS, _CHAINED // max(1, rows.size * working)))
+            together = np.tile(rows, chains)
+            slots = min(int(problem.slots_per_gpu.max()), ExcessAnnealing.columns)
+            cells = problem.scenarios * together.size * working * slots**2
+            steps = float(np.clip(STEPS / (_FIXED + (1 - _FIXED) * cells / _CELLS), *_PASS))
+            steps = max(_FEWEST_STEPS, round(steps * share * self.effort))
+            for first in range(0, together.size, size):
+                if not self.keep_on(1.0):
+                    return
+                self._anneal_part(front, start, target, together[first : first + size], octaves, steps)
 
     def _anneal_part(
         self,
@@ -181,27 +153,20 @@ class Search:
         octaves: tuple[float, float],
         steps: int,
     ) -> None:
-        rng = np.random.default_rng(self.seed)
-        task = front.task.rows(layers)
+        """Anneal some layers of a task; states on the way go to the front."""
+        task, rng = front.task.rows(layers), np.random.default_rng(self.seed)
         annealing = ExcessAnnealing(task.problem, start[layers], target[:, layers], rng, task.old)
-        tried = max(_FEWEST_TRIED, min(_TRIED, _TRIED * _TRIED_GPUS // annealing.gpus))
+        tried = int(np.clip(_TRIED_GPUS // annealing.gpus, *_TRIED))
         marks = set(np.linspace(0, steps - 1, _MARKS + 1).round().astype(int)[1:].tolist())
+        cells = task.problem.scenarios * layers.size * annealing.gpus * annealing.width**2
         told = -1
-        cells = front.task.problem.scenarios * layers.size * annealing.gpus
-        cost = _STEP_COST + _CELL_COST * cells * annealing.width**2
-        for step in range(steps):
-            done = (step + 1) / steps
-            octave = octaves[0] + (octaves[1] - octaves[0]) * done
-            price = between_powers(octave)
-            heat = HEAT[0] + (HEAT[1] - HEAT[0]) * octave / OCTAVES
-            annealing.swap(price, heat)
-            annealing.exchange(price, heat, tried)
+        for step, price in enumerate(anneal_along(annealing, octaves, steps, tried)):
             if step % _EVERY == _EVERY - 1:
                 annealing.cycle(price, _EAGER, exchange=step // _EVERY % 2 == 1)
             if step in marks:
                 front.add(layers, annealing.slot_expert)
                 self.on_price(price)
-                if not self.keep_on(cost * (step - told)):
+                if not self.keep_on((_STEP_COST + _CELL_COST * cells) * (step - told)):
                     return
                 told = step
 

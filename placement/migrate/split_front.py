@@ -105,11 +105,11 @@ class SplitFront:
             self.real.add(layers, rows)
             self._judged.update(_keys(layers, rows))  # after it: Ctrl-C may come in between
 
-    def _some(self, most: int, done: set[_Key]) -> tuple[Index, Experts]:
+    def _some(self, limit: int, done: set[_Key]) -> tuple[Index, Experts]:
         """Return points of each layer of the even front, both ends with them, that are not ``done`` yet."""
         layers, rows = [], []
         for layer, points in enumerate(self.even.points):
-            for index in np.unique(np.linspace(len(points) - 1, 0, most).round().astype(int)).tolist():
+            for index in np.unique(np.linspace(len(points) - 1, 0, limit).round().astype(int)).tolist():
                 row = points[index].slot_expert
                 if (layer, row.tobytes()) not in done:
                     layers.append(layer)
@@ -127,9 +127,9 @@ class SplitFront:
         part = problem.rows(layers)
         value = part.evaluate(rows)
         active = np.flatnonzero(value > self.enough[layers])
-        each = problem.slots * problem.gpus * problem.scenarios * _ROUND_COST
+        cost = problem.slots * problem.gpus * problem.scenarios * _ROUND_COST
         for turn in range(_ROUNDS):
-            if active.size == 0 or not keep_on(active.size * each):
+            if active.size == 0 or not keep_on(active.size * cost):
                 return
             better = swap_round(part, rows, value, active)
             if better.size == 0:
@@ -145,7 +145,7 @@ def all_placements(problem: Problem) -> Experts | None:
     if math.prod(held) * problem.layers * problem.scenarios > _MOST_WAYS:
         return None
     sets = [list(combinations(range(problem.experts), slots)) for slots in problem.slots_per_gpu.tolist()]
-    rows = np.array([sum(each, ()) for each in product(*sets)], dtype=np.int32)
+    rows = np.array([sum(chosen, ()) for chosen in product(*sets)], dtype=np.int32)
     return rows[problem.legal(rows)]
 
 

@@ -142,8 +142,8 @@ def _within(kind: Ints, group_kind: Ints, kept: Ints) -> tuple[Ints, int]:
 
     taken = np.zeros(kind.size, dtype=np.int64)
     total = 0
-    for each in np.unique(kind):
-        gpus, groups = np.flatnonzero(kind == each), np.flatnonzero(group_kind == each)
+    for same in np.unique(kind):
+        gpus, groups = np.flatnonzero(kind == same), np.flatnonzero(group_kind == same)
         table = kept[np.ix_(gpus, groups)]
         row, column = linear_sum_assignment(table, maximize=True)
         taken[gpus[row]] = groups[column]
@@ -155,7 +155,7 @@ def _by_domain(kind: Ints, domain: Ints, kept: Ints) -> Ints:
     """Assign domains to domains with the same kinds of GPUs, and groups to GPUs inside."""
     from scipy.optimize import linear_sum_assignment
 
-    members = [np.flatnonzero(domain == each) for each in range(int(domain.max()) + 1)]
+    members = [np.flatnonzero(domain == number) for number in range(int(domain.max()) + 1)]
     makeup = [tuple(sorted(kind[gpus].tolist())) for gpus in members]
     taken = np.zeros(kind.size, dtype=np.int64)
     for shape in dict.fromkeys(makeup):

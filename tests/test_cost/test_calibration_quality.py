@@ -76,22 +76,10 @@ def test_errors_on_published_serving():
     told = [i for i, point in enumerate(points) if not unpredictable(point)]
     assert len(told) >= 50
     assert all(prediction.value is not None for prediction in predictions)
-    found = errors_of([points[i] for i in told], [predictions[i] for i in told])
+    errors_by_quantity = errors_of([points[i] for i in told], [predictions[i] for i in told])
     # as measured, 0.195 and 0.164: curves over figures leave no chip a fraction of its own
     for quantity in ("tok_s_per_gpu", "tpot_ms"):
-        assert found[quantity].median_abs_error <= 0.2, quantity
-
-
-@pytest.mark.wide
-def test_published_figures_of_int8_on_ascend():
-    points, predictions = errors(SHIPPED["published.csv"])
-    off = {
-        (point.id, point.quantity): found.value / point.measured - 1
-        for point, found in zip(points, predictions, strict=True)
-        if point.id.startswith("cm384")
-    }
-    assert abs(off["cm384-prefill-default", "tok_s_per_gpu"]) <= 0.09
-    assert all(abs(off[name, "tok_s_per_gpu"]) <= 0.23 for name in ("cm384-decode-b96", "cm384-decode-b128"))
+        assert errors_by_quantity[quantity].median_abs_error <= 0.2, quantity
 
 
 def test_pairs_of_published_rows_stand_in_the_right_order():

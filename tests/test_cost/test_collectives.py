@@ -74,18 +74,11 @@ def test_trees_carry_the_data_once_up_and_once_down(domains):
     ],
 )
 def test_measured_bus_bandwidths(name, collective, best, measured):
-    found = ways(name, collective)
-    assert found[best] == pytest.approx(max(found.values()))
-    assert found[best] == pytest.approx(measured, rel=0.05)
-
-
-def test_a_ring_all_reduce_of_an_h100_host():
-    assert ways("hgx-h100", "all-reduce")["ring"] == pytest.approx(370, rel=0.01)
-
-
-def test_switches_that_nobody_measured_do_not_add_up():
-    assert "in-switch" not in ways("mi300x", "all-reduce")
-    assert set(ways("hgx-h100", "all-gather")) == {"ring", "direct"}
+    rates = ways(name, collective)
+    assert rates[best] == pytest.approx(max(rates.values()))
+    assert rates[best] == pytest.approx(measured, rel=0.05)
+    assert ("in-switch" in rates) == (collective == "all-reduce" and name != "mi300x"), "nobody measured it"
+    assert name != "hgx-h100" or rates["ring"] == pytest.approx(370, rel=0.01)
 
 
 def test_fabrics_of_a_kind_stand_in_and_say_so():

@@ -5,20 +5,11 @@ from dataclasses import replace
 import pytest
 
 from cost.calibration.correction import PHYSICS, shipped_correction
-from cost.calibration.first_token import FirstTokenCalibration, first_token_calibration, shipped_waits
+from cost.calibration.first_token import first_token_calibration, shipped_waits
 from cost.validation.predict import predict
 from cost.validation.read import Point, Pool
 from cost.validation.under_load import with_first_tokens
-from topology.base.errors import InputError
-from topology.base.schema import validated
 
-FILE = {
-    "source": "test",
-    "fit": {"rows": 10},
-    "fixed_s": {"any": 0.1, "vllm": 0.2},
-    "two_pools_s": 0.3,
-    "band": {"aggregated": 2.0, "disaggregated": 3.0},
-}
 ROW = Point(
     id="a",
     source="test",
@@ -36,28 +27,8 @@ ROW = Point(
 
 
 def seconds(*rows, physics=True):
-    found = with_first_tokens(rows, predict(rows, shipped_correction()), physics=physics)
-    return [one.value for one in found]
-
-
-def test_engines_have_their_own_seconds():
-    found = validated(FirstTokenCalibration, FILE, "first_token.yaml")
-    assert [found.seconds(engine, "aggregated") for engine in ("", "vllm", "dynamo")] == [0.1, 0.2, 0.1]
-    assert found.seconds("vllm", "disaggregated") == 0.3
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"fixed_s": {"vllm": 0.1}}, "any is missing"),
-        ({"band": {"aggregated": 2.0}}, "expected aggregated and disaggregated"),
-        ({"two_pools_s": -1.0}, "two_pools_s"),
-        ({"more": 1}, "more"),
-    ],
-)
-def test_a_bad_file_is_refused(change, says):
-    with pytest.raises(InputError, match=says):
-        validated(FirstTokenCalibration, FILE | change, "first_token.yaml")
+    told = with_first_tokens(rows, predict(rows, shipped_correction()), physics=physics)
+    return [prediction.value for prediction in told]
 
 
 def test_a_request_alone_waits_for_its_prompt_and_what_is_fixed():
@@ -68,16 +39,16 @@ def test_a_request_alone_waits_for_its_prompt_and_what_is_fixed():
 
 
 def test_more_in_flight_wait_longer():
-    found = seconds(*(replace(ROW, concurrency=users) for users in (1, 8, 64, 256)))
-    assert found == sorted(found)
-    assert found[-1] > 3 * found[0]
+    told = seconds(*(replace(ROW, concurrency=users) for users in (1, 8, 64, 256)))
+    assert told == sorted(told)
+    assert told[-1] > 3 * told[0]
 
 
 def test_more_engines_and_engines_that_prefill_alone_wait_less():
-    one, two = seconds(
+    prediction, two = seconds(
         replace(ROW, concurrency=128), replace(ROW, concurrency=128, pool=replace(ROW.pool, workers=2))
     )
-    assert two < one
+    assert two < prediction
     few, many = (
         replace(ROW, phase="disaggregated", concurrency=128, prefill_pool=replace(ROW.pool, workers=count))
         for count in (1, 4)
@@ -89,7 +60,7 @@ def test_more_engines_and_engines_that_prefill_alone_wait_less():
 def test_tensorrt_llm_waits_for_other_attention_groups_to_have_prompts():
     groups = replace(ROW, engine="trtllm", pool=Pool(attention_dp=8, ep=8))
     waiting, others = seconds(groups, replace(groups, engine="vllm"))
-    (step_ms,) = (one.value for one in predict([replace(groups, quantity="tpot_ms")], PHYSICS))
+    (step_ms,) = (prediction.value for prediction in predict([replace(groups, quantity="tpot_ms")], PHYSICS))
     assert 30 * step_ms < waiting - others < 70 * step_ms
     whole, alike = seconds(replace(ROW, engine="trtllm"), ROW)
     assert abs(whole - alike) < 10 * step_ms
@@ -108,13 +79,10 @@ def test_users_in_step_wait_for_each_other_in_a_pool_that_prefills():
 
 def test_runs_near_correct_it_and_an_interval_is_around_it():
     (bare,) = seconds(ROW)
-    (found,) = with_first_tokens([ROW], predict([ROW], shipped_correction()))
-    assert found.value != pytest.approx(bare, rel=1e-3)
-    assert found.value / found.low == pytest.approx(found.high / found.value)
+    (told,) = with_first_tokens([ROW], predict([ROW], shipped_correction()))
+    assert told.value != pytest.approx(bare, rel=1e-3)
+    assert told.value / told.low == pytest.approx(told.high / told.value)
     assert len(shipped_waits().kinds) == len(shipped_correction().runs.kinds)
-
-
-def test_a_layout_left_open_is_not_simulated():
     open_row = replace(ROW, pool=Pool(best=True), gpus=8)
-    (found,) = with_first_tokens([open_row], predict([open_row], shipped_correction()))
-    assert (found.value, bool(found.reason)) == (None, True)
+    (told,) = with_first_tokens([open_row], predict([open_row], shipped_correction()))
+    assert (told.value, bool(told.reason)) == (None, True), "a layout left open is not simulated"

@@ -1,0 +1,514 @@
+"""Coefficients, kernels, errors and recipes that ship: what is read of them, whose a chip takes, and broken files."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import helpers
+from cost.calibration import alltoall, errors, kernels, serving
+from cost.calibration.alltoall import KernelTable, default_kernel, find_kernel, kernel_names, load_kernels
+from cost.calibration.errors import (
+    EACH_ENGINE,
+    MIN_ROWS,
+    ErrorTable,
+    error_behind,
+    error_table,
+    error_to_dict,
+    errors_in,
+    widest,
+)
+from cost.calibration.first_token import FirstTokenCalibration
+from cost.calibration.kernels import (
+    PREFILL,
+    KernelFigures,
+    UnmeasuredChips,
+    architecture_of,
+    architectures,
+    brought_down,
+    derate,
+    kernel_rates,
+    published_best,
+    unmeasured,
+)
+from cost.calibration.serving import (
+    ANY_ENGINE,
+    MAX_DRAFTS,
+    Calibration,
+    Tables,
+    accept_length,
+    calibrated,
+    calibrated_chips,
+    engine_names,
+    peak_of,
+    require_engine,
+)
+from cost.config.precision import classes_given
+from cost.experts.tokens.volumes import FAMILIES
+from cost.inputs.deployment import Deployment
+from cost.inputs.machine import COEFFICIENTS, PEAK, is_fraction, stage_rates
+from cost.inputs.workload import StepShape, Workload
+from cost.recipe import ANY_MODEL, Recipes, published_recipe
+from cost.recipe import PATH as RECIPES
+from cost.resolve import resolve_model
+from cost.terms.experts import even_expert_work
+from helpers import error_of
+from topology import resolve_cluster
+from topology.base.errors import InputError, MissingFigureError
+from topology.base.figures import Evidence
+from topology.base.schema import validated
+from topology.catalog import gpu_names, load_gpu
+
+
+def shipped(path: Path | str) -> Any:
+    return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+
+
+KERNELS, RATES, BORROWED, SERVING, ERRORS = map(
+    shipped, (alltoall.PATH, kernels.PATH, kernels.UNMEASURED, serving.PATH, errors.PATH)
+)
+FIRST_TOKEN = {
+    "source": "test",
+    "fit": {"rows": 10},
+    "fixed_s": {"any": 0.1, "vllm": 0.2},
+    "two_pools_s": 0.3,
+    "band": {"aggregated": 2.0, "disaggregated": 3.0},
+}
+RECIPE = {"chips": ["gb200"], "models": ["deepseek-r1"], "source": "a"}
+CHIPS_OF = {
+    "h100-sxm": (
+        "a100-sxm a100-sxm-40gb a100-pcie a100-pcie-40gb gaudi3 gh200 h100-pcie h100-nvl l4 l40s maia-200 tpu-v5e "
+        "tpu-v6e trainium2 trainium3"
+    ),
+    "h200-sxm": "h200-nvl",
+    "h20-sxm": "h20-sxm-141gb",
+    "b200-sxm": "rtx-pro-6000 tpu-v7 tpu-8t tpu-8i",
+    "gb200": "gb200-nvl4 lecture mi455x rubin vr200",
+    "mi355x": "mi350x",
+    "mi300x": "mi250x",
+    "ascend-910c": "tpu-v5p ascend-950dt",
+}
+"""Of each measured chip, those that take its coefficients: by `unmeasured.yaml`, or nearest in flop/s and HBM."""
+
+
+# --- broken files
+
+
+def read(table: Any, data: Any) -> None:
+    """Read a file, with what is found wrong when it is first used."""
+    if table is Recipes:
+        data = {"sources": {"a": "A"}, "like": {}, "recipes": [RECIPE | data]}
+    file = validated(table, data, "errors.yaml")
+    if table is KernelTable:
+        file.kernels_by_name()
+    elif table is UnmeasuredChips:
+        file.reach()
+
+
+in_kernels, in_rates, in_borrowed, in_serving, in_errors = (
+    partial(helpers.changed, data) for data in (KERNELS, RATES, BORROWED, SERVING, ERRORS)
+)
+DEEPEP, CELL = ("kernels", "deepep-ll"), ("chips", "gb200", "engines", "any")
+HBM_CACHE = ("families", 0, "curves", "hbm.cache")
+FIRST_RATE, TRAINIUM = ("kernels", 0), ("chips", "trainium2", "fractions", "hbm.cache")
+
+
+@pytest.mark.parametrize(
+    ("table", "data", "words"),
+    [
+        (KernelTable, in_kernels(*DEEPEP, "family", to="per-token"), "per-token"),
+        (KernelTable, in_kernels(*DEEPEP, "dispatch", "out", to="ethernet"), "ethernet"),
+        (KernelTable, in_kernels(*DEEPEP, "dispatch", "out", to="normal-copies"), "byte/s"),
+        (KernelTable, in_kernels(*DEEPEP, "dispatch", "beta", to="ib"), "no such coefficient"),
+        (
+            KernelTable,
+            in_kernels(*DEEPEP, "dispatch", "alpha_up_s", "kind", to="guessed"),
+            "kind of evidence",
+        ),
+        (KernelTable, in_kernels("shared", "ib", "value", to=1.2), "not a fraction"),
+        (KernelTable, in_kernels("shared", "low-latency-dispatch", "value", to="3 GB/s"), "is needed here"),
+        (KernelFigures, in_rates(*FIRST_RATE, "peak", to="power"), "kernels[0]: peak: 'power' is not a peak"),
+        (KernelFigures, in_rates(*FIRST_RATE, "chip", to="h300"), "'h300' is not a GPU in the catalog"),
+        (KernelFigures, in_rates(*FIRST_RATE, "kind", to="assumed"), "'assumed' must be 'measured'"),
+        (KernelFigures, in_rates(*FIRST_RATE, "value", to=1.4), "1.4 must be less than or equal to 1"),
+        (KernelFigures, in_rates(*FIRST_RATE, "coefficient", to="links.hop"), "'links.hop' is not a"),
+        (UnmeasuredChips, in_borrowed("chips", "mi455x", "neighbour", to="h300"), "'h300' is not a GPU"),
+        (UnmeasuredChips, in_borrowed("chips", "mi301x", to={"fractions": {}}), "'mi301x' is not a GPU"),
+        (UnmeasuredChips, in_borrowed("chips", "tpu-v7", "fractions", "gemm.bf61", to={}), "not a fraction"),
+        (UnmeasuredChips, in_borrowed(*TRAINIUM, "kind", to="measured"), "'measured' must be 'assumed'"),
+        (UnmeasuredChips, in_borrowed(*TRAINIUM, "source", to="hearsay"), "among the file's sources"),
+        (UnmeasuredChips, in_borrowed("chips", "trainium2", "fractions", to={}), "trainium2: nothing on"),
+        (Calibration, in_serving("source"), "source"),
+        (Calibration, in_serving("families", 0, "chips", to=[]), "chips: "),
+        (Calibration, in_serving(*HBM_CACHE, to=[]), "hbm.cache: expected pairs"),
+        (Calibration, in_serving(*HBM_CACHE, to=[[1e12, 0.0]]), "hbm.cache[0][1]: 0.0 must be greater"),
+        (Calibration, in_serving(*HBM_CACHE, to=[[2e12, 0.5], [1e12, 0.5]]), "figures rising"),
+        (Calibration, in_serving(*HBM_CACHE, to=[[1e12, 1.5]]), "1.5 is not a fraction of a peak"),
+        (Calibration, in_serving(*HBM_CACHE, to=[[1e12, 0.5], [2e12, 0.24]]), "a higher figure"),
+        (Calibration, in_serving("families", 0, "curves", "hbm.cash", to=[[1e12, 0.5]]), "'hbm.cash' is not"),
+        (Calibration, in_serving(*HBM_CACHE), "hbm.cache is missing"),
+        (Calibration, in_serving("families", 0, "delays", "vllm", "engine.share"), "vllm: engine.share"),
+        (ErrorTable, in_errors("chips", "gb200", "rows_of", to="rumours"), "rumours"),
+        (ErrorTable, in_errors(*CELL), "any: is missing"),
+        (
+            ErrorTable,
+            in_errors(*CELL, "in_sample", "median", to=-0.1),
+            "-0.1 must be greater than or equal to 0",
+        ),
+        (ErrorTable, in_errors("chips", to={"h20-sxm": ERRORS["chips"]["h20-sxm"]}), "none has 20 rows"),
+        (ErrorTable, [], "errors.yaml"),
+        (FirstTokenCalibration, FIRST_TOKEN | {"fixed_s": {"vllm": 0.1}}, "any is missing"),
+        (FirstTokenCalibration, FIRST_TOKEN | {"band": {"aggregated": 2.0}}, "aggregated and disaggregated"),
+        (FirstTokenCalibration, FIRST_TOKEN | {"two_pools_s": -1.0}, "two_pools_s"),
+        (Recipes, {"chips": ["h101"]}, "is not a chip"),
+        (Recipes, {"models": ["deepseek-r9"]}, "is not a model"),
+        (Recipes, {"weights": "expert=fp8"}, "there is no class of weights 'expert'"),
+        (Recipes, {"kv_dtype": "fp5"}, "is not a format of the KV cache"),
+        (Recipes, {"source": "hearsay"}, "'hearsay' is not among the file's sources"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_broken_files_are_refused_in_one_line(table: Any, data: Any, words: str) -> None:
+    with pytest.raises(InputError, match=re.escape(words)) as refused:
+        read(table, data)
+    assert "\n" not in str(refused.value)
+
+
+# --- kernels of the all-to-all
+
+
+@pytest.mark.parametrize(
+    ("spelling", "few", "many"),
+    [
+        ("normal V1 (RDMA once per node then NVLink forward)", "deepep-normal", "deepep-normal"),
+        ("NVLinkOneSided post-quant dispatch", "nvlink-one-sided", "nvlink-one-sided"),
+        ("FusedDispatch/FusedCombine", "ub-fused", "ub-fused"),
+        ("HybridEP kernel-only 32 SM", "hybridep-32", "hybridep-32"),
+        ("DeepEP-CX7", "deepep-ll-v1", "deepep-normal-unpack"),
+        ("DeepEP", "deepep-ll", "deepep-normal"),
+        ("AllGather + ReduceScatter", "nccl-all-gather", "nccl-all-gather"),
+    ],
+)
+def test_kernels_as_their_sources_call_them(spelling: str, few: str, many: str) -> None:
+    assert find_kernel(spelling.upper(), tokens=128).kernel.name == few
+    assert find_kernel(spelling, tokens=4096).kernel.name == many
+
+
+@pytest.mark.parametrize(
+    ("phase", "fabric", "crosses", "family", "name"),
+    [
+        ("prefill", "nvlink4", True, "per-node", "deepep-normal"),
+        ("prefill", "nvlink5", False, "per-node", "elastic-v2"),
+        ("decode", "nvlink5", False, "per-rank", "nvlink-one-sided"),
+        ("decode", "nvlink4", True, "per-copy", "deepep-ll"),
+        ("decode", "ub-910c", False, "per-copy", "ub-fused"),
+    ],
+)
+def test_kernels_by_phase_and_fabric(phase: Any, fabric: str, crosses: bool, family: str, name: str) -> None:
+    kernel = default_kernel(phase, up_fabric=fabric, crosses=crosses)
+    assert (kernel.family, kernel.name) == (family, name)
+    assert kernel.stand_in(fabric) == ""
+    assert "not measured on ici-v5p" in kernel.stand_in("ici-v5p")
+
+
+def test_every_kernel_has_evidence_and_unknown_ones_are_refused() -> None:
+    for kernel in load_kernels().values():
+        for leg in (kernel.dispatch, kernel.combine):
+            for figure in leg.figures().values():
+                assert figure.source
+                assert figure.kind in {Evidence.DERIVED, Evidence.ASSUMED}
+                assert figure.value > 0
+        if any(figure.kind is Evidence.DERIVED for figure in kernel.dispatch.figures().values()):
+            assert kernel.fit.median_error <= 0.06
+    assert set(FAMILIES) < set(kernel_names())
+    with pytest.raises(InputError, match="pplx-efa"):
+        find_kernel("carrier pigeon")
+    with pytest.raises(InputError, match="across domains"):
+        find_kernel("per-rank", up_fabric="nvlink5", crosses=True)
+    with pytest.raises(InputError, match="prefill or decode"):
+        default_kernel("training", up_fabric="nvlink5", crosses=False)
+
+
+# --- rates of kernels, and chips that nobody measured
+
+
+@pytest.mark.parametrize(
+    ("architecture", "coefficient", "narrow", "value"),
+    [
+        ("hopper", "gemm.fp8", {}, 1550 / 1979),  # DeepGEMM on H800
+        ("hopper", "attention.decode.bf16", {}, 668 / 989.5),
+        ("hopper", "attention.decode.bf16", {"chip": "h800-sxm"}, 660 / 989.5),  # FlashMLA
+        ("hopper", "attention.prefill", {}, 840 / 989.5),  # FlashAttention-3
+        ("blackwell", "gemm.fp4", {"chip": "gb300"}, 6462.7 / 15000),
+        ("ascend", "hbm.cache", {}, 1346 / 1600),
+    ],
+)
+def test_the_largest_published_rate(
+    architecture: str, coefficient: str, narrow: dict[str, str], value: float
+) -> None:
+    assert published_best(architecture, coefficient, **narrow).value == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "words"),
+    [
+        (("ascend", "gemm.fp8"), MissingFigureError, "ascend has no gemm.fp8: no FP8 units"),
+        (("hopper-h20", "hbm.experts"), MissingFigureError, "hopper-h20: no published rate of hbm.experts"),
+        (("hoper", "gemm.fp8"), InputError, "did you mean hopper"),
+        (("hopper", "delay.layer"), InputError, "'delay.layer' is not a fraction"),
+    ],
+)
+def test_rates_that_nobody_published(asked: tuple[str, str], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=re.escape(words)):
+        published_best(*asked)
+    with pytest.raises(MissingFigureError, match="rubin: no published rate"):
+        architecture_of("rubin")
+
+
+def test_published_values_are_rates_over_peaks() -> None:
+    figures = kernel_rates()
+    for rate in figures.kernels:
+        assert figures.fraction(rate).value == pytest.approx(rate.value, abs=0.00051)
+        assert (rate.peak == "hbm_bytes_per_s") == rate.coefficient.startswith("hbm.")
+        assert rate.coefficient not in figures.without.get(architecture_of(rate.chip), {})
+    plain, ultra = (calibrated(load_gpu(name)).table for name in ("gb200", "gb300"))
+    assert ultra[PREFILL].value / plain[PREFILL].value == pytest.approx(2096 / 1812)
+
+
+def test_a_published_rate_goes_before_what_is_assumed() -> None:
+    reach = derate("tpu-v7")
+    assert (reach["hbm.cache"].kind, reach["hbm.cache"].text) == (Evidence.MEASURED, "0.860")
+    assert reach["gemm.bf16"].text == "0.574"  # its own, not TPU v5p's 0.654
+    assert reach["attention.decode.bf16"].kind is Evidence.ASSUMED
+    assert reach["attention.decode.bf16"].source.startswith("as tpu-v5p: no rate")
+    assert derate("mi455x")["gemm.fp8"].value == pytest.approx(2997 / 5000)
+
+
+@pytest.mark.parametrize("stand_in", ["h200-sxm", "gb200", "h20-sxm"])
+def test_borrowed_coefficients_never_pass_what_kernels_reach(stand_in: str) -> None:
+    fitted = calibrated(load_gpu(stand_in)).table
+    for chip in unmeasured().chips:
+        table, reach = brought_down(fitted, stand_in, chip), derate(chip)
+        assert set(table) == set(fitted)
+        for name, figure in table.items():
+            if name not in reach:
+                assert figure is fitted[name]
+                continue
+            assert 0 < figure.value <= reach[name].value, name
+            assert figure.kind is Evidence.ASSUMED
+            assert stand_in in figure.source
+
+
+def test_a_borrowed_fraction_falls_by_the_ratio_of_the_kernels() -> None:
+    fitted = calibrated(load_gpu("gb200")).table
+    table = brought_down(fitted, "gb200", "mi455x")
+    for name, own in (("gemm.bf16", 1565 / 2500), ("gemm.fp8", 2997 / 5000)):
+        lent = published_best("blackwell", name, chip="gb200").value
+        assert table[name].value == pytest.approx(min(own, fitted[name].value * own / lent)), name
+
+
+# --- coefficients of a chip
+
+
+def test_engines_have_their_own_seconds_before_the_first_token() -> None:
+    file = validated(FirstTokenCalibration, FIRST_TOKEN, "first_token.yaml")
+    assert [file.seconds(engine, "aggregated") for engine in ("", "vllm", "dynamo")] == [0.1, 0.2, 0.1]
+    assert file.seconds("vllm", "disaggregated") == 0.3
+
+
+@pytest.mark.parametrize("engine", ["", *engine_names()])
+def test_measured_chips_have_every_coefficient(engine: str) -> None:
+    for chip in calibrated_chips():
+        assert architecture_of(chip) in architectures()
+        efficiency = calibrated(load_gpu(chip), engine)
+        measured = engine in next(f["delays"] for f in SERVING["families"] if chip in f["chips"])
+        assert (efficiency.chip, efficiency.stand_in_for) == (chip, "")
+        assert efficiency.engine == (engine if measured else ANY_ENGINE)
+        assert list(efficiency.figures()) == list(COEFFICIENTS)
+        for name, figure in efficiency.figures().items():
+            assert figure.kind is Evidence.DERIVED
+            assert figure.source
+            assert figure.unit == ("s" if name.startswith("delay.") else "1")
+            if is_fraction(name):
+                assert 0 < figure.value <= 1, name
+            elif name.startswith(("overlap", "prompts.first", "prompts.uneven", "engine.share")):
+                assert 0 <= figure.value <= 1, name
+            elif name.startswith("accept."):
+                assert 1 <= figure.value <= 1 + MAX_DRAFTS, name
+            else:
+                assert 0 <= figure.value < (1.0 if figure.unit == "s" else 1e6), name
+
+
+def test_every_other_chip_takes_those_of_a_measured_one_and_says_so() -> None:
+    for neighbour, chips in CHIPS_OF.items():
+        for name in chips.split():
+            efficiency = calibrated(load_gpu(name))
+            assert (efficiency.chip, efficiency.stand_in_for) == (neighbour, name)
+            for coefficient, figure in efficiency.figures().items():
+                assert figure.kind is Evidence.ASSUMED
+                assert neighbour in figure.source
+                assert name in figure.source or coefficient in (derate(name) or {})
+    assert not set(calibrated_chips()) & set(unmeasured().chips)
+    borrowing = {*calibrated_chips(), *" ".join(CHIPS_OF.values()).split()}
+    assert set(gpu_names()) - borrowing == {"rubin-ultra", "mi440x"}
+    with pytest.raises(MissingFigureError):
+        calibrated(load_gpu("rubin-ultra"))
+
+
+def test_engines_and_drafts() -> None:
+    assert require_engine("") == ANY_ENGINE
+    assert require_engine("TensorRT-LLM") == require_engine(" TRTLLM ") == "trtllm"
+    with pytest.raises(InputError, match=r"`engine` ollama: measured engines are .*sglang"):
+        calibrated(load_gpu("h100-sxm"), "ollama")
+    lengths = [accept_length(drafts) for drafts in range(MAX_DRAFTS + 1)]
+    assert lengths == [1.0, *(SERVING["shared"][f"accept.{drafts}"] for drafts in (1, 2, 3))]
+    assert lengths == sorted(lengths)
+    with pytest.raises(MissingFigureError, match=r"`draft_tokens` 4: .*1 to 3 drafts"):
+        accept_length(4)
+
+
+def test_int4_experts_are_slower_on_chips_that_were_measured_so() -> None:
+    kimi = resolve_model("kimi-k2.5")
+    rates = stage_rates(resolve_cluster("mi300x"), [0], kimi.precision.values())
+    shape = StepShape(sequences=64.0)
+    work = even_expert_work(kimi.moe, shape, weights=kimi.precision["experts"], rates=rates)
+    cdna, hopper = calibrated(load_gpu("mi300x")), calibrated(load_gpu("h200-sxm"))
+    assert hopper["experts.int4"] == 1.0
+    assert cdna["experts.int4"] < calibrated(load_gpu("mi355x"))["experts.int4"] < 1.0
+    for chip in (cdna, hopper):
+        assert work.seconds(chip)[1] == pytest.approx(
+            work.memory_s / (chip["experts.int4"] * chip["hbm.experts"])
+        )
+    packed = replace(work, units=(work.units[0]._replace(unpacking=""),))
+    assert packed.seconds(cdna)[1] < work.seconds(cdna)[1]
+
+
+@pytest.mark.parametrize("engine", [ANY_ENGINE, *engine_names()])
+def test_no_coefficient_is_worse_on_a_later_chip_of_a_family(engine: str) -> None:
+    chips = [(gpu := load_gpu(name), calibrated(gpu, engine)) for name in ("mi300x", "mi325x", "mi355x")]
+    for (before, slow), (after, fast) in pairwise(chips):
+        for name in SERVING["families"][1]["curves"]:
+            if not name.endswith(".fp4"):
+                rate = peak_of(after, name) * fast[name]
+                assert rate >= peak_of(before, name) * slow[name] * (1 - 1e-9), name
+        for name in SERVING["families"][1]["delays"][ANY_ENGINE]:
+            assert fast[name] <= slow[name] * (1 + 1e-9), name
+
+
+def test_a_chip_reads_its_own_figures_off_the_curves() -> None:
+    layer = [(989.5e12, 3e-5), (2250e12, 1e-5)]
+    tables = Tables(
+        curves={
+            "gemm.bf16": [(1e12, 1.0), (1e18, 1e-3)],
+            "hbm.cache": [(4.8e12, 0.5)],
+            "gemm.fp4": [(9e15, 0.25)],
+        },
+        delays={"any": {"delay.layer": layer, "engine.share": [(989.5e12, 0.1)]}},
+        shared={"columns.gemm": 600.0, "overlap": 0.6},
+    )
+    own = tables.of(load_gpu("h200-sxm"), "any")
+    # rates 1e12 and 1e15 at peaks 1e12 and 1e18: the rate grows as the square root of the peak
+    assert own["gemm.bf16"] == pytest.approx((1e12 / 989.5e12) ** 0.5)
+    assert own["hbm.cache"] == pytest.approx(0.5)
+    assert own["gemm.fp4"] == pytest.approx(0.25)  # no such units: never used, the first point's
+    assert own["delay.layer"] == pytest.approx(3e-5)
+    assert own["engine.share"] == pytest.approx(0.1), "a share of time, no delay"
+    assert (own["columns.gemm"], own["overlap"]) == (600.0, 0.6), "the same on every chip"
+
+
+# --- errors
+
+
+def test_errors_are_of_the_same_fit_as_the_coefficients() -> None:
+    fit = SERVING["families"][0]["fit"]
+    own = error_table().served.physics  # of AMD's chips too, cross-validated
+    assert fit["median_abs_error"] < own.median < fit["median_abs_error"] + 0.02
+    assert own.mean == pytest.approx(fit["mean_abs_error"], abs=0.03)
+
+
+def test_too_few_rows_of_an_engine_give_way_to_all_and_say_so() -> None:
+    few = ERRORS["chips"]["gb200"]["engines"]["vllm"]["rows"]
+    assert few < MIN_ROWS
+    error = error_of("gb200", "vllm")
+    assert (error.engine, error.note) == (EACH_ENGINE, f"since {few} rows for vllm are too few")
+    assert error.rows == ERRORS["chips"]["gb200"]["engines"]["any"]["rows"]
+    assert not error.borrowed
+    assert error_of("gb300", "sglang").note == "since 0 rows for sglang are too few"
+    assert error_behind(PEAK) is None, "coefficients of other origin have no error"
+    assert error_behind(replace(calibrated(load_gpu("gb200")), chip="mine")) is None
+
+
+@pytest.mark.parametrize("chip", ["mi455x", "tpu-v5p"])
+def test_an_unmeasured_chip_takes_the_widest_band(chip: str) -> None:
+    served = {
+        name: row["engines"]["any"] for name, row in ERRORS["chips"].items() if row["rows_of"] == "served"
+    }
+    worst = max(served, key=lambda name: served[name]["left_out"]["band"])
+    error = error_of(chip)
+    assert (error.chip, error.stand_in_for, error.borrowed) == (calibrated(load_gpu(chip)).chip, chip, True)
+    assert (error.left_out_chip, error.band) == (worst, served[worst]["left_out"]["band"])
+    assert error.band > 1
+
+
+def test_a_cluster_of_two_chips_has_two_errors(tmp_path: Path) -> None:
+    file = tmp_path / "mixed.yaml"
+    file.write_text("name: mixed\ndomains:\n- {part: hgx-h100}\n- {part: hgx-h200}\n- {part: hgx-h100}\n"
+                    "fabric: {kind: rail, nic: 400 Gb/s}\n")  # fmt: skip
+    rows = errors_in(Deployment(resolve_cluster(str(file)), resolve_model("llama-3.1-8b"), Workload()))
+    assert [error.chip for error in rows] == ["h100-sxm", "h200-sxm"]
+    data = error_to_dict(rows)
+    assert data["band"] == max(error.band for error in rows) == widest(rows).band
+    assert [row["chip"] for row in data["each"]] == ["h100-sxm", "h200-sxm"]
+    assert "each" not in error_to_dict(rows[:1])
+    assert error_to_dict(()) is None
+
+
+# --- recipes of published runs
+
+
+def recipe_of(model: str, *chips: str) -> tuple[object, ...]:
+    recipe, _ = published_recipe(chips, resolve_model(model))
+    return recipe.narrowed(resolve_model(model)), recipe.kv_dtype, recipe.draft_tokens, recipe.overlap
+
+
+def test_recipes_are_those_of_public_configurations() -> None:
+    for chip in ("b200-sxm", "gb300", "rubin"):
+        assert recipe_of("deepseek-r1", chip) == ("nvfp4,attention=fp8", "fp8", 3, False)
+    assert recipe_of("deepseek-r1", "h800-sxm") == (None, "bf16", 0, True)
+    assert recipe_of("qwen3-235b-a22b", "mi355x") == ("experts=mxfp4", "fp8", 0, False)
+    # of any model, none makes weights wider
+    assert recipe_of("qwen3-235b-a22b", "h100-sxm")[0] == "fp8"
+    assert recipe_of("kimi-k2.5", "h100-sxm")[0] is None  # INT4 experts
+    assert recipe_of("kimi-k3", "gb200")[0] is None  # MXFP4 experts are as narrow as NVFP4
+
+
+def test_a_recipe_says_where_it_is_from_and_a_chip_whose_it_takes() -> None:
+    r1 = resolve_model("deepseek-r1")
+    assert published_recipe(["gb200"], r1)[1].startswith("InferenceX dsr1-fp4-")
+    assert published_recipe(["rubin"], r1)[1].startswith("as on gb300: InferenceX dsr1-fp4-")
+    assert published_recipe(["tpu-v7"], r1) == (None, "no public run of deepseek-r1 on tpu-v7")
+    assert published_recipe(["h100-sxm", "gb200"], r1) == (None, "h100-sxm, gb200 have different ones")
+    table = validated(Recipes, shipped(RECIPES), "recipes.yaml")
+    assert {recipe.source for recipe in table.recipes} == set(table.sources)
+    for recipe in table.recipes:
+        assert recipe.draft_tokens <= MAX_DRAFTS
+        assert recipe.draft_tokens == 0 or not {*ANY_MODEL} & {*recipe.models}
+
+
+def test_formats_of_weights_by_class() -> None:
+    assert classes_given("FP8") == dict.fromkeys(("experts", "shared", "attention", "dense"), "fp8")
+    assert classes_given("nvfp4,attention=fp8") == classes_given("nvfp4") | {"attention": "fp8"}
+    assert classes_given(None) == {}
+    part = resolve_model("glm-5", weights="experts=nvfp4, shared=fp8")
+    assert {part.precision[name] for name in ("attention", "dense", "head")} == {"bf16"}
+    assert (part.precision["experts"], part.precision["shared"]) == ("nvfp4", "fp8")
+    for wrong in ("fp8,nvfp4", "experts=fp8,experts=nvfp4", "experts=", "router=fp8", ""):
+        with pytest.raises(InputError, match="`weights`"):
+            classes_given(wrong)

@@ -1,0 +1,318 @@
+"""``benchmarks/`` without a GPU: kernels timed and compared, steps side by side, runs read as points."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cost.calibration.serving import calibrated
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import StageSpec
+from cost.inputs.machine import COEFFICIENTS, stage_rates
+from cost.inputs.workload import Workload, with_imbalance
+from cost.resolve import resolve_model
+from cost.step.step import even_parts, priced
+from cost.terms.dense import dense_work
+from cost.terms.registry import TERMS
+from cost.terms.work import kernel_seconds
+from cost.validation.predict import group_points, machines
+from cost.validation.read import Point, Pool
+from helpers import ROOT, script
+from topology import resolve_cluster
+from topology.catalog import load_gpu
+
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "benchmarks").is_dir(), reason="the benchmarks are not part of this copy"
+)
+H200 = load_gpu("h200-sxm")
+
+
+@pytest.fixture(scope="module")
+def bench():
+    return script("benchmarks/kernels.py", "kernel_benchmark")
+
+
+def at_half(kernel):
+    """Twice the seconds at the peaks of an H200, which are 989.5 and 1,979 Tflop/s and 4.8 TB/s."""
+    peak = {"bf16": 989.5e12, "fp8": 1979e12}[kernel.dtype]
+    return "faked", 2 * max(kernel.flop / peak, kernel.read / 4.8e12)
+
+
+def by_name(rows, name, /, **known):
+    return [row for row in rows if row["kernel"] == name and all(row[key] == known[key] for key in known)]
+
+
+def gpu_of_torch(monkeypatch, device, *, there=True):
+    """A PyTorch that finds a GPU of that name, or none, and can do no more."""
+    cuda = SimpleNamespace(is_available=lambda: there, get_device_name=lambda: device)
+    version = SimpleNamespace(hip=None, cuda="12.8")
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, version=version, __version__="2.9"))
+
+
+@pytest.mark.parametrize(
+    ("made", "flop", "read"),
+    [
+        (("dense", "qkv", "bf16", 1), 2 * 8192 * 10_240, 2 * 8192 * 10_240),
+        (("dense", "down", "fp8", 4096), 2 * 28_672 * 8192 * 4096, 28_672 * 8192),
+        (("experts", "bf16", 16), 2 * 32 * 16 * 7168 * 4096, 2 * 32 * 7168 * 4096),
+        (("experts", "fp8", 1), 2 * 32 * 7168 * 4096, 32 * 7168 * 4096),
+        (("prompt", 4096), 4 * 64 * 128 * 4096 * 4096 / 2, 0),
+        (("decode", 8192), 4 * 64 * 128 * 64 * 8192, 2 * 8 * 128 * 2 * 64 * 8192),
+        (("memory", "sum"), 0, 2**32),
+    ],
+)
+def test_work_of_a_kernel_by_hand(bench, made, flop, read):
+    name, *size = made
+    kernel = getattr(bench, name)(*size)
+    assert (kernel.flop, kernel.read) == (flop, read)
+
+
+def test_sizes_are_those_of_the_catalog_s_models(bench):
+    llama, deepseek = (resolve_model(name) for name in ("llama-3.1-70b", "deepseek-v3"))
+    attention, moe = llama.layers[0].attention, deepseek.layers[-1].ffn
+    assert bench.DENSE["down"] == (llama.layers[0].ffn.params // 3 // llama.hidden, llama.hidden)
+    assert math.prod(bench.DENSE["qkv"]) == attention.matmul_params - llama.hidden**2
+    assert bench.decode(1024).flop == 512 * attention.decode_flop(1024)
+    assert bench.decode(1024).read == 512 * attention.read_bytes(1024, 2)
+    assert bench.prompt(4096).flop == pytest.approx(4096 * attention.prefill_flop(4096), rel=3e-4)
+    assert bench.experts("fp8", 1).read == 32 * moe.expert_params * 2 / 3  # gate and up of three matrices
+    assert (moe.columns, moe.experts) == (bench.INNER, 8 * bench.EXPERTS)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+def test_fractions_of_the_model_are_those_of_its_own_steps(bench, dtype):
+    deployment = Deployment(resolve_cluster("hgx-h200"), resolve_model("llama-3.1-70b"), Workload())
+    machine = deployment.machine(StageSpec(tuple(range(8)), range(80)))
+    weights = {"bf16": "bf16", "fp8": "fp8-row"}[dtype]
+    rates = stage_rates(deployment.cluster, range(8), [weights])
+    for rows in (1, 256, 8192):
+        kernel = bench.dense("down", dtype, rows)
+        found = bench.fractions(kernel, 1.0, H200)
+        for phase, known in (("decode", machine.efficiency), ("prompts", machine.of_prompts.efficiency)):
+            work = dense_work(
+                kernel.read / bench.BYTES[dtype], tokens=rows, tp=1, hidden=8192, weights=weights, rates=rates
+            )
+            seconds = kernel_seconds(*work.seconds(known), known)
+            assert found[f"model_{phase}"] == pytest.approx(found["of_data_sheet"] / seconds)
+
+
+def test_a_run_at_half_of_the_data_sheet(bench, tmp_path, capsys):
+    path = tmp_path / "half.csv"
+    bench.report({"gpu": "h200-sxm", "driver": "570.1"}, at_half, H200, path)
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(bench.kernels())
+    assert [float(row["of_data_sheet"]) for row in rows] == pytest.approx([0.5] * len(rows))
+    assert {row["driver"] for row in rows} == {"570.1"}
+    known = bench.efficiencies(H200)["decode"]
+    (summed, copied) = by_name(rows, "memory")
+    assert (
+        float(summed["model_decode"]) == float(copied["model_decode"]) == pytest.approx(known["hbm.weights"])
+    )
+    assert summed["tflop_s"] == summed["model_prompts"] == ""
+    assert float(summed["tb_s"]) == pytest.approx(2.4)
+    out = capsys.readouterr().out
+    assert out.count("| faked |") == len(rows)
+    assert f"| gemm.fp8 | 0.50 | {known['gemm.fp8']:.2f} | {known['gemm.fp8'] / 0.7:.2f} |" in out
+    assert "Not measured" not in out
+
+
+def test_a_kernel_that_pytorch_lacks_is_a_row_with_the_reason(bench, tmp_path, capsys):
+    def timer(kernel):
+        if kernel.name == "decode":
+            raise bench.NotMeasuredError("sdpa flash: No available kernel")
+        return at_half(kernel)
+
+    path = tmp_path / "some.csv"
+    bench.report({"gpu": H200.name}, timer, H200, path)
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = by_name(csv.DictReader(file), "decode")
+    assert [row["not_measured"] for row in rows] == ["sdpa flash: No available kernel"] * 3
+    assert {row["us"] for row in rows} == {""}
+    assert "decode 64/8 heads, 64 sequences bf16, rows 8,192: sdpa flash: No" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [
+        ("NVIDIA H200", "h200-sxm"),
+        ("NVIDIA A100-SXM4-40GB", "a100-sxm-40gb"),
+        ("AMD Instinct MI300X VF", "mi300x"),
+        ("NVIDIA A30", None),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
+    ],
+)
+def test_names_that_drivers_give(bench, device, name):
+    gpu = bench.gpu_of(device)
+    assert (gpu and gpu.name) == name
+
+
+@pytest.mark.parametrize(
+    ("device", "options", "words"),
+    [
+        (None, (), "kernels.py times kernels of PyTorch, which is not installed here"),
+        ("", (), "kernels.py needs an NVIDIA or AMD GPU"),
+        ("NVIDIA H200", ("--gpu", "h2000"), 'unknown GPU "h2000"'),
+        ("NVIDIA H200", ("--output", "no/such.csv"), "no/such.csv: cannot write"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_timed(
+    bench, monkeypatch, capsys, tmp_path, device, options, words
+):
+    monkeypatch.chdir(tmp_path)
+    if device is None:
+        monkeypatch.setitem(sys.modules, "torch", None)  # as an import of what is not installed
+    else:
+        gpu_of_torch(monkeypatch, device, there=bool(device))
+    assert bench.main(options) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_gpu_has_rates_alone(bench, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bench, "Torch", lambda _: at_half)
+    gpu_of_torch(monkeypatch, "NVIDIA GeForce RTX 4090")
+    assert bench.main(()) == 0
+    assert capsys.readouterr().err.startswith("The catalog has no NVIDIA GeForce RTX 4090: rates alone;")
+    (path,) = tmp_path.iterdir()
+    with path.open(encoding="utf-8", newline="") as file:
+        row = next(csv.DictReader(file))
+    assert (row["gpu"], row["runtime"], row["of_data_sheet"]) == ("unknown", "CUDA 12.8", "")
+
+
+SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "calibration"
+
+BASE = Point(
+    *("a", "test", "tpot_ms", 10.0, "decode", "hgx-h100", "deepseek-v3"),
+    pool=Pool(tp=8, ep=8),
+    context=3000,
+    batch=24,
+    isl=2000,
+    osl=500,
+)
+POOLS = [
+    Pool(tp=8, moe_tp=8),
+    Pool(tp=8, ep=8),
+    Pool(attention_dp=8, ep=8),
+    Pool(tp=2, attention_dp=4, ep=4, moe_tp=2),
+    Pool(attention_dp=32, ep=32, slots=288),
+    Pool(tp=16, ep=16),
+]
+MACHINES = [
+    {"cluster": "hgx-h100", "engine": "sglang"},
+    {"cluster": "gb200-nvl72", "engine": "trtllm", "weights": "nvfp4"},
+    {"cluster": "hgx-h20", "kv_dtype": "fp8"},
+    {"cluster": "mi300x", "engine": "vllm", "experts_dtype": "int4-g32"},
+]
+
+
+def scripts_module(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    return importlib.import_module(name)
+
+
+def shapes_of(kind, group):
+    """Decode, prefill, both mixed, and drafts, of the points of a group."""
+    pool = with_imbalance(group.pool, "prefill" if kind == "prefill" else "decode")
+    queries = 3.0 if kind == "drafts" else 1.0
+    return replace(
+        pool,
+        sequences=np.zeros(len(group.index)) if kind == "prefill" else group.batch,
+        queries=queries,
+        prompt_tokens=np.zeros(len(group.index)) if kind in {"decode", "drafts"} else 4096.0 / pool.tp,
+        prompt_length=group.requests.isl,
+        prompt_share=1.0,
+    )
+
+
+@pytest.mark.parametrize("kind", ["decode", "prefill", "mixed", "drafts"])
+@pytest.mark.parametrize("model", ["deepseek-v3", "qwen3-235b-a22b", "llama-3.1-70b"])
+def test_a_stack_prices_as_the_cost_model_does(kind, model, monkeypatch):
+    stack = scripts_module("stack", monkeypatch)
+    pools = POOLS if model != "llama-3.1-70b" else [Pool(tp=8, moe_tp=8), Pool(), Pool(tp=16, moe_tp=16)]
+    points = [
+        replace(BASE, model=model, pool=pool, batch=batch, **where)
+        for where in MACHINES
+        for pool in pools
+        for batch in (1, 200)
+    ]
+    groups, refused = group_points(points)
+    assert not refused
+    assert len(groups) == len(MACHINES)
+    all_steps = stack.Stack(len(points))
+    table = {name: np.zeros(len(points)) for name in COEFFICIENTS}
+    wanted = np.zeros((2, len(points)))
+    for group in groups:
+        efficiency = calibrated(group.gpu, group.engine)
+        machine = machines(group, efficiency)[kind == "prefill"]
+        shape = shapes_of(kind, group)
+        all_steps.add(group, shape, machine)
+        for name in COEFFICIENTS:
+            table[name][group.index] = efficiency[name]
+        cost = priced(even_parts(group.model, shape, machine), machine.efficiency, machine.rates)
+        sending = sum(
+            (cost.terms_s.get(term, 0.0) for term in TERMS if TERMS[term].sends), np.zeros(len(group.index))
+        )
+        wanted[:, group.index] = cost.total_s - sending, sending
+    computing, sending, _ = all_steps.seconds(table)
+    assert computing == pytest.approx(wanted[0], rel=1e-9)
+    assert sending == pytest.approx(wanted[1], rel=1e-9)
+    assert np.any(sending > 0)
+
+
+# --- runs of InferenceX
+
+HEAD = (
+    "model,hardware,framework,image,precision,spec_method,disagg,is_multinode,prefill_tp,prefill_ep,"
+    "prefill_dp_attention,prefill_num_workers,num_prefill_gpu,decode_tp,decode_ep,decode_dp_attention,"
+    "decode_num_workers,num_decode_gpu,isl,osl,conc,tput_per_gpu,median_tpot_s,median_ttft_s,date\n"
+)
+ROWS = (
+    "dsr1,mi355x,sglang,l/sglang:v0.5.9-rocm,fp4,none,False,False,8,1,False,0,8,8,1,False,0,8,1024,8192,4,60,0.0184,0.2,2026-03-06",
+    "dsr1,gb200,dynamo-trt,,fp8,mtp,True,True,4,4,True,2,8,1,16,True,1,16,1024,1024,512,900,0.02,16.1,2026-05-06",
+    "gptoss120b,mi300x,vllm,,fp4,none,False,False,2,1,False,0,2,2,1,False,0,2,1024,1024,8,60,0.01,0.2,2025-11-06",
+)
+
+
+def test_rows_are_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_inferencex = scripts_module("inferencex", monkeypatch).read_inferencex
+    path = tmp_path / "runs.csv"
+    path.write_text(HEAD + "\n".join(ROWS))
+    one, two, three = read_inferencex(path, "tpot_ms")
+    assert (one.cluster, one.engine, one.engine_version, one.date) == (
+        "mi355x",
+        "sglang",
+        "0.5.9",
+        "2026-03-06",
+    )
+    assert (one.weights, one.measured, one.pool.tp, one.pool.moe_tp) == ("mxfp4", pytest.approx(18.4), 8, 8)
+    assert (two.phase, two.engine, two.pool.attention_dp, two.pool.ep) == ("disaggregated", "trtllm", 16, 16)
+    assert (two.prefill_pool.workers, two.prefill_pool.gpus, two.draft_tokens > 0) == (2, 8, True)
+    assert (one.saturated, two.saturated) == (False, True)
+    assert three.weights == ""  # its own format
+    assert [p.measured for p in read_inferencex(path, "tok_s_per_gpu")] == [60, 900, 60]
+
+
+def test_figures_of_errors_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = scripts_module("error_tables", monkeypatch).figures
+    measured, told = np.full(5, 10.0), np.array([10.0, 11.0, 8.0, 5.0, 12.5])
+    assert figures(measured, told) == {
+        "median": 0.2,
+        "mean": 0.21,  # 0, 0.1, 0.2, 0.5, 0.25 over 5
+        "within_20_percent": 0.6,
+        "bias": 0.0,
+        "band": 1.25,  # factors 1, 1.1, 1.25, 1.25, 2: four of five are within 1.25
+    }
+    with pytest.raises(ValueError, match="1 of 5 rows have no prediction"):
+        figures(measured, np.array([10.0, 11.0, 8.0, 5.0, np.nan]))

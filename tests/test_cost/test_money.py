@@ -224,7 +224,6 @@ def test_parts_by_hand() -> None:
     assert bill.usd_per_hour == pytest.approx(16 + 2 * len(switches))
     assert {part.power_w.kind for part in bill.parts[1:] if part.power_w} == {"user", "datasheet"}
     assert (transceiver_power(50e9).value, transceiver_power(100e9)) == (9, None)
-    assert network_parts(resolve_cluster("cm384")) == [], "one domain has no network"
 
 
 def test_a_spine_plane_counts_as_its_switches() -> None:

@@ -152,8 +152,7 @@ def test_passes_of_a_draft_model_and_of_overlapping_batches(
     torch_save(rank_file(tmp_path, 1), passes(1))
     loads = read(tmp_path)
     assert (loads.tokens == KEPT).all()
-    said = "2 of 14 passes have several records of a rank (batches that overlap, or a draft model), summed"
-    assert f"{tmp_path.name}: {said}" in loads.notes
+    assert any("2 of 14 passes have several records of a rank" in note for note in loads.notes)
 
 
 def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
@@ -176,18 +175,12 @@ def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) 
         ({"weights": COUNTS}, "no logical_count and no records, as SGLang dumps them, but weights"),
         (COUNTS, "but a single tensor"),
         ({"logical_count": COUNTS.astype(np.uint8).astype(bool)}, "holds bool, not numbers"),
-        ({"logical_count": -COUNTS}, "is not a token count"),
         ({"logical_count": COUNTS[..., :3]}, r"shape [5, 3, 3]; the model needs [2, 4] or [3, 4]"),
-        ({"logical_count": COUNTS[None]}, "shape [1, 5, 3, 4]"),
         (passes(0, records=[]), "no forward pass recorded"),
-        (passes(0, records={}), "has no list of records"),
-        (passes(0, records=[1]), "record 0 has no forward_pass_id"),
         (passes(0, records=[{"forward_pass_id": "1", "rank": 0}]), "record 0 has no forward_pass_id"),
         (passes(0, records=[{"forward_pass_id": 1, "rank": 0}]), "record 0 has no whole numbers"),
         (passes(0, last_physical_to_logical_map=None), "has no last_physical_to_logical_map"),
         (passes(0, last_physical_to_logical_map=SLOT_MAP + 1), "experts 0..4; the model has 0..3"),
-        (passes(0, last_physical_to_logical_map=SLOT_MAP * 10**8), "contains the invalid expert 300000000"),
-        (passes(0, last_physical_to_logical_map=SLOT_MAP[0]), "not [layers, slots]"),
         (passes(0, records=passes(0)["records"] + [
             {"forward_pass_id": 99, "rank": 1, "global_physical_count": BY_SLOT[0, 0]}
         ]), "records of ranks [0, 1]"),
@@ -197,9 +190,6 @@ def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) 
         (passes(0, records=[
             {"forward_pass_id": 1, "rank": 0, "topk_ids_of_layer": np.full((2, 2, 2), 0, np.int32)}
         ]), "not [layers, tokens, choices]"),
-        (passes(0, records=[
-            {"forward_pass_id": 1, "rank": 0, "global_physical_count": -BY_SLOT[0, 0]}
-        ]), "is not a token count of an expert"),
     ],
 )  # fmt: skip
 def test_pt_files_that_are_no_recording(
@@ -256,19 +246,18 @@ def test_trtllm_what_is_missing_is_said(tmp_path: Path) -> None:
     [
         (lambda f: (f / "meta_info.json").write_text("{"), "not valid JSON"),
         (lambda f: (f / "meta_info.json").write_text('{"num_experts": 5}'), "each of 5 experts"),
-        (lambda f: save_file({"1_1": np.ones((2, 4), int)}, f / "rank1.safetensors"), "not one count"),
         (lambda f: save_file({"1_1": -np.ones(4, int)}, f / "rank1.safetensors"), "not a token count"),
         (lambda f: save_file({"a": np.ones(4, int)}, f / "rank1.safetensors"), "not ITERATION_LAYER"),
         (
             lambda f: save_file({"1_01": np.ones(4, int), "1_1": np.ones(4, int)}, f / "rank1.safetensors"),
             "duplicate counts of 1_",
         ),
-        (lambda f: (f / "rank1.safetensors").write_bytes(b""), "not a whole safetensors"),
         (lambda f: [file.unlink() for file in f.glob("rank*")], "no rank0.safetensors"),
     ],
 )
 def test_trtllm_folders_that_are_broken(tmp_path: Path, change: Callable[[Path], object], words: str) -> None:
     folder = statistics(tmp_path / "s")
+    assert "give the folder" in refused(folder / "rank0.safetensors")
     change(folder)
     assert words in refused(folder)
 
@@ -279,17 +268,11 @@ def test_a_safetensors_header_that_lies(tmp_path: Path) -> None:
     for size in range(0, len(whole), 7):
         (folder / "rank1.safetensors").write_bytes(whole[:size])
         assert "not a whole safetensors file" in refused(folder)
-    for old, new in ((b"[4]", b"[9]"), (b"[0,32]", b"[0,99]")):
-        assert old in whole
-        (folder / "rank1.safetensors").write_bytes(whole.replace(old, new, 1))
-        assert "not a whole safetensors file" in refused(folder)
+    (folder / "rank1.safetensors").write_bytes(whole.replace(b"[0,32]", b"[0,99]", 1))
+    assert "not a whole safetensors file" in refused(folder)
     header = json.dumps({"1_1": {"dtype": "I64", "shape": [10**9], "data_offsets": [0, 8 * 10**9]}}).encode()
     (folder / "rank1.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
     assert "not a whole safetensors file" in refused(folder)
-
-
-def test_one_rank_of_trtllm_is_not_enough(tmp_path: Path) -> None:
-    assert "give the folder" in refused(statistics(tmp_path / "s") / "rank0.safetensors")
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.json", "x.ndjson"])
@@ -318,24 +301,16 @@ def test_vllm_maps_may_change_and_have_unused_slots(tmp_path: Path) -> None:
         ("", "no lines"),
         ('{"record_type": "bench_run_start"}', "no line of type 'eplb_load_stats' in it ('bench_run_start')"),
         ("[1]", "line 1: not an object with a"),
-        ('{"record_type": 1}', "line 1: not an object with a"),
-        (stats_line(0)[:-9], "line 1: column"),
         (stats_line(0) + "\n" + stats_line(1)[:50], "line 2: column"),
         (stats_line(0, version=2), "version 2; only 1"),
-        (stats_line(0)[:-1] + ', "step": 3}', "step: duplicate key"),
         (stats_line(0, expert_load=None), "null, which is not a number"),
         (stats_line(0, expert_load=[[True] * 6] * 2), "true, which is not a number"),
-        (stats_line(0, expert_load=[[1] * 6, [1]]), "unequal length"),
         (stats_line(0, expert_load=[[1] * 5] * 2), "counts [2, 5] but a slot map of [2, 6]"),
         (stats_line(0, expert_load=[1] * 6), "is [6], not [layers, slots]"),
-        (stats_line(0, expert_load=[[float("nan")] * 6] * 2), "NaN is not a JSON number"),
         (stats_line(0, expert_load=[[-1] * 6] * 2), "not a token count"),
-        (stats_line(0, expert_load=[[10**30] * 6] * 2), "too large"),
         (stats_line(0, p2l_map=[[9] * 6] * 2), "experts 0..9; the model has 0..3"),
-        (stats_line(0, p2l_map=[[0.5] * 6] * 2), "slot map is float64"),
         (stats_line(0) + "\n" + stats_line(1, expert_load=[[1] * 6], p2l_map=SLOT_MAP[:1].tolist()),
          "loads [1, 6], and [2, 6] before"),
-        ("[" * 100_000, "nested too deeply"),
     ],
 )  # fmt: skip
 def test_vllm_lines_that_are_broken(tmp_path: Path, line: str, words: str) -> None:
@@ -366,9 +341,9 @@ def test_without_a_model_the_recording_says_its_own_shape(tmp_path: Path) -> Non
         f"day,{layer},{e},{e + 1}" for layer in (4, 7) for e in range(3)
     )
     (tmp_path / "x.csv").write_text(table)
-    found = open_counts(str(tmp_path / "x.csv"))
-    assert found.layer_ids == (4, 7)
-    assert collect_windows(found).tokens.tolist() == [[[1, 2, 3], [1, 2, 3]]]
+    counts = open_counts(str(tmp_path / "x.csv"))
+    assert counts.layer_ids == (4, 7)
+    assert collect_windows(counts).tokens.tolist() == [[[1, 2, 3], [1, 2, 3]]]
     (tmp_path / "y.csv").write_text(table + "\nday,4,900000000,1")
     with pytest.raises(InputError, match=r"\[1, 2, 900000001\] scenarios, layers and experts are too many"):
         open_counts(str(tmp_path / "y.csv"))
@@ -391,22 +366,14 @@ def test_tables_of_the_first_recorder(tmp_path: Path) -> None:
         assert (loads.tokens[0] == own.sum(axis=0)).all()
         assert f"{path.name}: summed over 4 ranks, 0 to 3" in loads.notes
         assert f"{path.name}: 2 of them repeat another rank's counts, left out" in loads.notes
-    idle = ranked(tmp_path, 4, own[0] * 0, "_timestamp1744347754.5")
-    assert (read(tmp_path).tokens[0] == own.sum(axis=0)).all()
-    idle.unlink()
     later = ranked(tmp_path, 1, own[0], "_timestamp1744347999.5")
     assert (read(later).tokens[0] == own[0]).all()  # of another dump, where no other rank is
     assert "several files of rank 1, so of several dumps" in refused(tmp_path)
-    bare = [ranked(tmp_path, rank, own[rank], "") for rank in range(2)]
-    assert (read(bare[0]).tokens[0] == own.sum(axis=0)).all()
-    renamed = bare[0].rename(tmp_path / "monday.csv")
+    renamed = ranked(tmp_path, 0, own[0], "").rename(tmp_path / "monday.csv")
     assert (read(renamed).tokens[0] == own[0]).all()
-    found = open_counts(str(renamed))
-    assert (found.layer_ids, found.experts) == (MOE, EXPERTS)
-    assert found.notes == (
-        "2 of 8 counts of experts are left out, read as 0",
-        "4 experts, by the largest expert_id",
-    )
+    counts = open_counts(str(renamed))
+    assert (counts.layer_ids, counts.experts) == (MOE, EXPERTS)
+    assert "2 of 8 counts of experts are left out, read as 0" in counts.notes
 
 
 @pytest.mark.parametrize(
@@ -414,8 +381,6 @@ def test_tables_of_the_first_recorder(tmp_path: Path) -> None:
     [
         (["1,0,5", "1,4,5"], "row 3, column expert_id: expert 4, but the model has 0..3"),
         (["1,0,5", "1,0,5"], "layer 1, expert 0"),
-        (["1,0,five"], "column count"),
-        (["1,-1,5"], "column expert_id"),
         (["5,0,5", "6,0,5"], "has 2 layers from 5 to 6; the model needs its MoE layers 1 to 2"),
         ([], "no loads"),
     ],
@@ -424,9 +389,3 @@ def test_tables_that_cannot_be(tmp_path: Path, rows: list[str], words: str) -> N
     path = tmp_path / "expert_distribution_rank0.csv"
     path.write_text("\n".join(["layer_id,expert_id,count", *rows]))
     assert words in refused(path)
-
-
-def test_a_table_with_an_expert_that_no_model_has(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("layer_id,expert_id,count\n1,900000000,5\n")
-    with pytest.raises(InputError, match="experts are too many; are these their ids"):
-        open_counts(str(tmp_path / "x.csv"))

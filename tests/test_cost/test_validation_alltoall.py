@@ -36,16 +36,19 @@ def test_transcribed_points_are_predicted_within_a_few_percent():
 
 def test_rates_became_times_by_their_definition():
     for row in POINTS:
-        found = re.search(
+        rate_note = re.search(
             r"from ([\d.]+) GB/s: (\d+) tokens x ([\d.]+) copies .* x ([\d.]+) bytes", row.notes
         )
-        if found:
-            rate, tokens, copies, size = map(float, found.groups())
+        if rate_note:
+            rate, tokens, copies, size = map(float, rate_note.groups())
             assert row.measured == pytest.approx(tokens * copies * size / rate / 1e3, rel=1e-3)
 
 
 def test_a_row_says_why_it_is_not_predicted():
     assert "not known" in predicted(alltoall=replace(SHAPE, kernel="telegraph")).reason
+    stand_in = predicted(cluster="mi355x", pool=Pool(ep=8))
+    assert math.isfinite(stand_in.value)
+    assert "not measured on xgmi-mi355x" in stand_in.reason
     assert "format not known" in predicted(alltoall=replace(SHAPE, dispatch_dtype="fp3")).reason
     assert "tokens per GPU" in predicted(alltoall=replace(SHAPE, tokens=0)).reason
     assert "not the time of" in predicted(alltoall=None).reason
@@ -60,18 +63,10 @@ def test_links_and_domains_of_the_row_come_first():
     base = predicted().value
     assert predicted(out_bytes_per_s=25e9).value > 1.5 * base
     assert predicted(gpus_per_domain=32).value < base  # all of it over NVLink
+    phases = {128: "deepep-ll", 4096: "deepep-normal"}  # a row without a kernel takes that of its phase
+    for tokens, kernel in phases.items():
+        case = alltoall_case(point(alltoall=replace(SHAPE, kernel="", tokens=tokens)))
+        assert case.use.kernel.name == kernel
     alone = point(pool=Pool(ep=8))
     slower = replace(alone, up_bytes_per_s=200e9)
     assert predict_alltoall([slower])[0].value > predict_alltoall([alone])[0].value
-
-
-def test_a_stand_in_is_said():
-    prediction = predicted(cluster="mi355x", pool=Pool(ep=8))
-    assert math.isfinite(prediction.value)
-    assert "not measured on xgmi-mi355x" in prediction.reason
-
-
-def test_a_row_without_a_kernel_takes_that_of_its_phase():
-    decode = alltoall_case(point(alltoall=replace(SHAPE, kernel="")))
-    prefill = alltoall_case(point(alltoall=replace(SHAPE, kernel="", tokens=4096)))
-    assert (decode.use.kernel.name, prefill.use.kernel.name) == ("deepep-ll", "deepep-normal")

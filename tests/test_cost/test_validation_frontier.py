@@ -32,9 +32,9 @@ def test_the_throughput_of_a_run_follows_from_its_times() -> None:
         *figures(replace(RUN, id="beaten", concurrency=8), tpot_ms=20, ttft_ms=240),
         *figures(replace(RUN, id="alone", concurrency=4), ttft_ms=240),
     ]
-    (found,), left_out = frontiers(runs)
-    assert (left_out, found.runs, found.most_gpus, found.chip) == (1, 3, 4, "h200-sxm")
-    slow, fast = found.points
+    (frontier,), left_out = frontiers(runs)
+    assert (left_out, frontier.runs, frontier.most_gpus, frontier.chip) == (1, 3, 4, "h200-sxm")
+    slow, fast = frontier.points
     assert (fast.id, fast.tok_s_per_user, fast.requests_per_gpu) == ("run", 100, 4)
     assert fast.tok_s_per_gpu == pytest.approx(16 / (0.240 + 1024 * 0.010) * 1024 / 4)
     assert (slow.id, slow.tok_s_per_user, slow.tok_s_per_gpu) == ("total", 50, 400)
@@ -44,33 +44,37 @@ def test_the_throughput_of_a_run_follows_from_its_times() -> None:
 @pytest.mark.parametrize("run", [RUN, TWO_POOLS])
 def test_no_stated_layout_beats_the_chosen_one(run: Point) -> None:
     runs = [replace(run, id=str(n), concurrency=n) for n in (64, 128, 1024)]
-    rows = [replace(one, quantity=name) for one in runs for name in ("tpot_ms", "tok_s_per_gpu")]
+    rows = [replace(row, quantity=name) for row in runs for name in ("tpot_ms", "tok_s_per_gpu")]
     told = predict_serving(rows)
-    (found,), _ = frontiers([replace(a, measured=b.value or 0.0) for a, b in zip(rows, told, strict=True)])
-    for one in found.points:
-        assert min(one.at_load, one.at_speed) >= 0.98 * one.tok_s_per_gpu
-    errors = errors_of_frontiers([found])
-    assert errors["all"]["at_speed"].rows_predicted == errors[found.chip]["at_load"].rows == len(found.points)
+    (frontier,), _ = frontiers([replace(a, measured=b.value or 0.0) for a, b in zip(rows, told, strict=True)])
+    for row in frontier.points:
+        assert min(row.at_load, row.at_speed) >= 0.98 * row.tok_s_per_gpu
+    errors = errors_of_frontiers([frontier])
+    assert (
+        errors["all"]["at_speed"].rows_predicted
+        == errors[frontier.chip]["at_load"].rows
+        == len(frontier.points)
+    )
 
 
 def test_other_lengths_and_formats_are_other_frontiers_and_too_fast_has_no_layout() -> None:
     others = [replace(RUN, isl=2048), replace(RUN, weights="bf16"), replace(RUN, id="c", engine="vllm")]
-    rows = [row for one in (RUN, *others) for row in figures(one, tpot_ms=0.1, ttft_ms=200)]
-    found, _ = frontiers(rows)
-    assert sorted(one.runs for one in found) == [1, 1, 2]
-    assert (found[0].points[0].at_speed, found[0].points[0].chosen_layout) == (0, "")
-    assert errors_of_frontiers(found)["all"]["at_speed"].bias == -1
+    rows = [row for row in (RUN, *others) for row in figures(row, tpot_ms=0.1, ttft_ms=200)]
+    frontier, _ = frontiers(rows)
+    assert sorted(row.runs for row in frontier) == [1, 1, 2]
+    assert (frontier[0].points[0].at_speed, frontier[0].points[0].chosen_layout) == (0, "")
+    assert errors_of_frontiers(frontier)["all"]["at_speed"].bias == -1
 
 
 def test_the_engine_is_chosen_among_those_that_ran_and_layouts_that_ran_are_told_apart() -> None:
     runs = [
         replace(RUN, id=engine, engine=engine, concurrency=n) for engine, n in (("vllm", 16), ("trtllm", 32))
     ]
-    rows = [row for one in runs for row in figures(one, tpot_ms=12, ttft_ms=200)]
+    rows = [row for row in runs for row in figures(row, tpot_ms=12, ttft_ms=200)]
     (both,), _ = frontiers(rows)
     (alone,), _ = frontiers([row for row in rows if row.engine == "vllm"])
     (unnamed,), _ = frontiers(rows, engines=False)
-    assert {one.id for one in both.points} == {one.id for one in unnamed.points} == {"trtllm"}
+    assert {row.id for row in both.points} == {row.id for row in unnamed.points} == {"trtllm"}
     assert min(both.points[0].at_load, unnamed.points[0].at_load) > 0
     (best,), (other,) = both.points, alone.points
     assert best.at_speed >= other.at_speed >= other.of_run > 0

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import rackplan
-from cost import resolve_model
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.inputs.workload import Workload
@@ -22,8 +21,6 @@ from cost.resolve import resolve_model
 from cost.step.identities import balancing_batch, output_over_input, over_two_domains
 from cost.step.identities import cache_tiers as drained
 from topology import InputError, load_gpu, resolve_cluster
-from topology.base.errors import InputError
-from topology.catalog import load_gpu
 
 
 def board(model: str = "deepseek-v3", cluster: str = "lecture-72", **asked: object) -> Roofline:

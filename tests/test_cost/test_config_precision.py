@@ -158,21 +158,15 @@ def test_nvfp4_deepseek_quantises_the_output_projection_alone():
     assert formats["head"] == formats["router"] == formats["embedding"] == "bf16"
 
 
-def test_without_a_section_the_dtype_decides_and_without_that_bf16_is_said():
-    bare = {key: value for key, value in LLAMA.items() if key not in {"torch_dtype", "dtype"}}
-    assert model_from_config({**bare, "dtype": "float16"}, name="m").precision_source == "dtype"
-    assert precision(bare, torch_dtype="float32") == uniform("fp32", "fp32")
-    assumed = model_from_config(bare, name="m")
-    assert assumed.precision["dense"] == "bf16"
-    assert assumed.precision_source.startswith("assumed bf16")
-
-
 def test_weights_override_the_layers_alone_and_survive_the_plan_file():
     model = resolve_model("deepseek-v3", weights="nvfp4")
     assert [model.precision[name] for name in (*MATMUL, "head")] == ["nvfp4"] * 4 + ["bf16"]
     assert model.precision_source == "`weights` nvfp4"
     assert model_from_config(model.config, name=model.name) == model
     assert model_from_config(model.config, name=model.name, weights="bf16").precision["experts"] == "bf16"
+    bare = {key: value for key, value in LLAMA.items() if key not in {"torch_dtype", "dtype"}}
+    assert precision(bare, torch_dtype="float32") == uniform("fp32", "fp32")
+    assert model_from_config(bare, name="m").precision_source.startswith("assumed bf16")
 
 
 def test_weights_make_an_unknown_quantiser_readable():
@@ -234,26 +228,6 @@ def gpu(*units: str) -> GpuSpec:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("bf16", 2),
-        ("fp32", 4),
-        ("fp8", 1 + 4 / 16384),
-        ("mxfp4", 0.53125),
-        ("nvfp4", 0.5625),
-        ("mxfp8", 1.03125),
-        ("int8", 1),
-        ("int4-g32", 0.5625),
-        ("int4-g128", 0.515625),
-        ("int4-g128-zp", 0.51953125),
-        ("BFloat16", 2),
-    ],
-)
-def test_bytes_with_scales(name, expected):
-    assert bytes_per_param(name) == expected
-
-
-@pytest.mark.parametrize(
     ("name", "units", "unit", "noted"),
     [
         ("fp8", ("bf16", "fp8"), "fp8", False),
@@ -274,7 +248,24 @@ def test_falls_back_to_the_next_wider_unit_and_says_so(name, units, unit, noted)
         multiply_dtype("bf16", gpu("fp8"))
 
 
-def test_formats_of_caches_and_unknown_ones():
+def test_bytes_of_formats_with_their_scales():
+    sizes = {
+        "bf16": 2,
+        "fp32": 4,
+        "fp8": 1 + 4 / 16384,
+        "mxfp4": 0.53125,
+        "nvfp4": 0.5625,
+        "mxfp8": 1.03125,
+        "int8": 1,
+    }
+    sizes |= {
+        "int4-g32": 0.5625,
+        "int4-g128": 0.515625,
+        "int4-g128-zp": 0.51953125,
+        "BFloat16": 2,
+        "int4": 0.515625,
+    }
+    assert {name: bytes_per_param(name) for name in sizes} == sizes
     assert [cache_bytes_per_element(name) for name in ("bf16", "FP8", "float16", "fp32")] == [2, 1, 2, 4]
     with pytest.raises(InputError, match="`kv_dtype` 'nvfp4': no format of the KV cache; choose one of bf16"):
         cache_bytes_per_element("nvfp4")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -23,7 +20,7 @@ from cost.layouts.unlike_stages import order_problem, unlike_arrangements
 from cost.resolve import resolve_model
 from cost.step.score import LayoutScorer
 from helpers import few_layers
-from topology import Cluster, InputError, build_cluster, load_domain, load_scale_out, resolve_cluster
+from topology import Cluster, build_cluster, load_domain, load_scale_out, resolve_cluster
 from topology.base.errors import InfeasibleError
 from topology.cluster import ClusterSpec
 from toys import even_slots
@@ -73,24 +70,10 @@ def scorer_of(found: Sweep, index: int, redundant: int | None) -> LayoutScorer:
     return LayoutScorer(where, layout, uses)
 
 
-def positive(terms: Mapping[str, float]) -> dict[str, float]:
-    return {name: seconds for name, seconds in terms.items() if seconds > 0}
-
-
-def mixes_chips(found: Sweep, index: int) -> bool:
-    """Whether a stage of the layout spans GPUs of several kinds."""
-    cluster = found.deployment.cluster
-    return any(
-        len({cluster.domain_of(gpu).gpu.name for gpu in stage.gpus}) > 1
-        for stages in found.layout_of(index).replicas
-        for stage in stages
-    )
-
-
 def check_against_scorer(found: Sweep, redundant: int | None = None, *, most: int = 20) -> int:
     """Compare about ``most`` layouts at their smallest and their largest batch; return how many were."""
     whole = found.moe_tp == 1
-    keys = found.layout * 1000 + found.tp
+    keys, where = found.layout * 1000 + found.tp, found.deployment.cluster
     layouts = np.unique(keys[whole])
     step = max(1, len(layouts) // most)
     for key in layouts[::step]:
@@ -98,25 +81,24 @@ def check_against_scorer(found: Sweep, redundant: int | None = None, *, most: in
         scorer = scorer_of(found, int(rows[0]), redundant)
         for index in {int(rows[0]), int(rows[len(rows) // 2]), int(rows[-1])}:
             score = scorer.at(float(found.batch[index]))
-            close = pytest.approx
             assert found.max_batch[index] == score.max_batch, found.label(index)
-            if mixes_chips(found, index):  # the sweep knows the slowest GPU of a group, the scorer each
-                assert found.step_s[index] == close(score.step_s, rel=0.25), found.label(index)
+            chips = {
+                where.domain_of(gpu).gpu.name for stage in scorer.layout.replicas[0] for gpu in stage.gpus
+            }
+            if len(chips) > 1:  # the sweep knows the slowest GPU of a group, the scorer each
+                assert found.step_s[index] == pytest.approx(score.step_s, rel=0.25), found.label(index)
                 continue
-            assert found.step_s[index] == close(score.step_s, rel=1e-9), found.label(index)
-            assert found.lower_step_s[index] == close(score.lower_step_s, rel=1e-9), found.label(index)
-            assert found.tok_s_per_user[index] == close(score.tok_s_per_user, rel=1e-9)
-            assert found.tok_s_per_gpu[index] == close(score.tok_s_per_gpu, rel=1e-9)
-            assert found.tok_s_per_gpu_used[index] == close(score.tok_s_per_gpu_used, rel=1e-9)
-            terms = positive({name: float(value[index]) for name, value in found.terms_s.items()})
+            for name in ("step_s", "lower_step_s", "tok_s_per_user", "tok_s_per_gpu", "tok_s_per_gpu_used"):
+                value = getattr(found, name)[index]
+                assert value == pytest.approx(getattr(score, name), rel=1e-9), (name, found.label(index))
+            assert sum(value[index] for value in found.terms_s.values()) == pytest.approx(
+                score.step_s, rel=1e-9
+            )
             # replicas of several kinds and stages may tie: then the parts of any of them may be shown
-            what = found.variants[found.layout[index]].arrangement
-            ties = what.stages > 1 and len(what.alike) > 1
-            if ties:
-                assert sum(terms.values()) == close(score.step_s, rel=1e-9)
-            else:
-                assert found.bound(index) == score.bound_by
-                assert terms == close(positive(score.terms_s), rel=1e-9, abs=1e-15)
+            arrangement = found.variants[found.layout[index]].arrangement
+            assert found.bound(index) == score.bound_by or (
+                arrangement.stages > 1 and len(arrangement.alike) > 1
+            )
     return len(layouts[::step])
 
 
@@ -154,17 +136,6 @@ def test_domains_of_several_chips_and_sizes_as_the_scorer_says() -> None:
 
 
 @pytest.mark.wide
-def test_nothing_fits_and_how_much_is_missing() -> None:
-    found = swept("deepseek-v3", "hgx-h100")
-    assert len(found) == 0
-    assert len(found.frontier()) == 0
-    # 671 GB over 8 GPUs are 84 GB of weights each, and 0.9 of 85.9 GB are usable
-    assert 5e9 < found.shortage_bytes < 20e9
-    assert iso_interactivity(found, [1.0]) == [None]
-    assert swept("deepseek-v3", "gb200-nvl72").shortage_bytes == 0
-
-
-@pytest.mark.wide
 @pytest.mark.parametrize("cluster", ["hgx-h100@16", "gb200-nvl72@24"])
 def test_at_a_speed_every_layout_has_its_largest_batch(cluster: str) -> None:
     where = Deployment(resolve_cluster(cluster), resolve_model("mixtral-8x7b"), Workload(context=512))
@@ -186,65 +157,6 @@ def test_at_a_speed_every_layout_has_its_largest_batch(cluster: str) -> None:
     assert seen
     alone = sweep(where, cut_experts=False)
     assert iso_interactivity(alone, [target]) == pytest.approx(iso_interactivity(found, [target]), rel=1e-12)
-
-
-@pytest.mark.wide
-def test_prefill_takes_a_chunk_and_at_least_one_prompt() -> None:
-    # 8 prompts of 1,024 tokens fill a chunk of 8,192; of 20,000 tokens one is more than a chunk
-    found = swept("deepseek-v3", "gb200-nvl72", Workload(context=1024, phase="prefill"))
-    prompts = found.batch * found.tp
-    assert prompts.max() == 8
-    assert (prompts == 8).any()
-    assert (found.max_batch * found.tp).max() == 8
-    long = swept("deepseek-v3", "gb200-nvl72", Workload(context=20_000, phase="prefill"))
-    assert set((long.batch * long.tp).tolist()) == {1.0}
-    # cached tokens take no room in a chunk
-    half = swept("deepseek-v3", "gb200-nvl72", Workload(context=1024, phase="prefill", prefix_hit=0.5))
-    assert (half.batch * half.tp).max() == 16
-    free = swept("deepseek-v3", "gb200-nvl72", Workload(context=1024, phase="prefill"), chunk_tokens=None)
-    assert free.batch.max() > 100
-    decode = swept("deepseek-v3", "gb200-nvl72")
-    assert decode.batch.max() == decode.max_batch.max()
-
-
-@pytest.mark.wide
-def test_imbalance_of_wide_groups() -> None:
-    for phase, usual in (("decode", 1.25), ("prefill", 1.35)):
-        even, served, stated = (
-            swept("deepseek-v3", "gb200-nvl72", Workload(phase=phase), imbalance=x)
-            for x in (1.0, None, usual)
-        )
-        # nobody states it: loads of wide groups as usual, and unequal use, which leaves experts unread
-        rows, others = shared_rows(even, served)
-        wide = even.ep[rows] >= 16
-        assert 0 < wide.sum() < len(wide)
-        assert (served.step_s[others][~wide] <= even.step_s[rows][~wide]).all()
-        rows, others = shared_rows(stated, served)
-        assert (served.step_s[others] <= stated.step_s[rows]).all()
-        # where every expert is read anyway, the load alone counts
-        tokens = stated.batch[rows] * (1 if phase == "decode" else 4096) * stated.gpus[rows]
-        many = (stated.ep[rows] >= 16) & (tokens >= 16_384) & (stated.moe_tp[rows] == 1)
-        assert many.any()
-        assert served.step_s[others][many] == pytest.approx(stated.step_s[rows][many], rel=0.01)
-        rows, others = shared_rows(even, stated)
-        assert (stated.step_s[others] >= even.step_s[rows]).all()
-        wide = even.ep[rows] >= 16
-        assert (stated.step_s[others][wide] > even.step_s[rows][wide]).all()
-    for wrong in (0.5, math.inf, math.nan):
-        with pytest.raises(InputError, match=f"`imbalance` {re.escape(f'{wrong:g}')}"):
-            swept("mixtral-8x7b", "hgx-h100", imbalance=wrong)
-
-
-def shared_rows(one: Sweep, other: Sweep) -> tuple[list[int], list[int]]:
-    """The configurations that both sweeps priced: the same layout at the same batch."""
-    keys = []
-    for found in (one, other):
-        stages = [(variant.arrangement.replicas, variant.ranges) for variant in found.variants]
-        columns = (column.tolist() for column in (found.tp, found.moe_tp, found.batch))
-        rows = zip((stages[layout] for layout in found.layout), *columns, strict=True)
-        keys.append({key: row for row, key in enumerate(rows)})
-    both = [key for key in keys[0] if key in keys[1]]
-    return [keys[0][key] for key in both], [keys[1][key] for key in both]
 
 
 @pytest.mark.wide
@@ -337,18 +249,6 @@ def test_unlike_domains_come_in_a_better_order_than_that_of_the_cluster():
     assert (given[::-1],) in orders
     assert orders == again, "the same every time"
     assert sweep(where, cut_experts=False).tok_s_per_gpu.max() > 0
-
-
-def test_small_domains_that_are_alike_are_joined_beside_a_large_one():
-    spec = resolve_cluster("gb200-nvl72@16").spec
-    hosts = resolve_cluster("hgx-h200@16").spec
-    cluster = build_cluster(replace(hosts, domains=(*spec.domains, *hosts.domains)))
-    groups = {
-        frozenset(len(group) for group in what.replicas[0])
-        for what in unlike_arrangements(Pricer(eight_layers(cluster)))
-        if not what.cut
-    }
-    assert frozenset({16, 8}) in groups
 
 
 def test_groups_alike_count_as_one():

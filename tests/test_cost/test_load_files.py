@@ -151,16 +151,6 @@ def test_an_expert_with_more_tokens_than_a_router_gives_it(tmp_path: Path) -> No
     assert (read(save(tmp_path, over), top_k=1).tokens == over).all()
 
 
-@pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.json"])
-@pytest.mark.parametrize("keep", [0, 5, 40, -3])
-def test_files_cut_short(tmp_path: Path, name: str, keep: int) -> None:
-    values = {"x.npy": GOOD, "x.npz": {"loads": GOOD}, "x.json": {"logical_count": GOOD.tolist()}}[name]
-    path = save(tmp_path, values, name)
-    path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(InputError, match=r"not a complete|not valid JSON|cut short"):
-        read(path)
-
-
 def test_paths_that_hold_no_loads(tmp_path: Path) -> None:
     (tmp_path / "folder.npy").mkdir()
     for path, words in (

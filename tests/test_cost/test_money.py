@@ -84,16 +84,18 @@ def test_what_has_no_figure_is_left_out_and_says_how_to_give_it(mixed: Path) -> 
 
 
 def test_absurd_figures_and_ids_are_refused(mixed: Path) -> None:
-    for value in (0.0, -1.0, math.nan, math.inf):
+    for value in (0.0, math.nan, math.inf, 1e200):
         with pytest.raises(InputError, match="`prices` gb200"):
             PriceBook(prices={"gb200": value})
         with pytest.raises(InputError, match="`powers` gb200"):
             PriceBook(powers={"gb200": value})
+    with pytest.raises(MissingFigureError, match="or use basis owner or neocloud or rental"):
+        PriceBook("list").price(load_gpu("mi325x"))
+    # the chip's own 400 W is no all-in power
+    with pytest.raises(MissingFigureError, match=r"gpus: \{h20-sxm: \{power_w: 2\.1 kW\}\}"):
+        PriceBook().power(load_gpu("h20-sxm"))
     with pytest.raises(InputError, match="`price_basis` 'rent': expected owner, neocloud, rental or list"):
         PriceBook("rent")
-    for absurd in ({"prices": {"gb200": 1e200}}, {"powers": {"gb200": 1e200}}, {"powers": {"gb200": 1e-200}}):
-        with pytest.raises(InputError, match="check its unit"):
-            PriceBook(**absurd)
     cluster = resolve_cluster(str(mixed))
     with pytest.raises(InputError, match="no working GPU with this id"):
         PriceBook().bill(cluster, ["d1.n0.g0"])
@@ -196,16 +198,6 @@ def test_the_users_price_and_power_go_first(tmp_path: Path) -> None:
     assert (PriceBook("rental").price(other).value, PriceBook().power(other).value) == (1.30, 1730)
 
 
-def test_missing_figures_say_how_to_give_them() -> None:
-    with pytest.raises(MissingFigureError, match=r"prices: \{h20-sxm: 2\.5 USD/h\}`\.$"):
-        PriceBook("rental").price(load_gpu("h20-sxm"))
-    with pytest.raises(MissingFigureError, match="or use basis owner or neocloud or rental"):
-        PriceBook("list").price(load_gpu("mi325x"))
-    # the chip's own 400 W is no all-in power
-    with pytest.raises(MissingFigureError, match=r"gpus: \{h20-sxm: \{power_w: 2\.1 kW\}\}"):
-        PriceBook().power(load_gpu("h20-sxm"))
-
-
 # --- the network between domains
 
 
@@ -229,14 +221,6 @@ def test_parts_by_hand() -> None:
 def test_a_spine_plane_counts_as_its_switches() -> None:
     cluster = resolve_cluster("hgx-h100@4096")
     assert count_parts(cluster, network_parts(cluster)) == ([128 + 128 + 64, 2 * 3 * 4096], "")
-
-
-def test_a_spine_plane_of_switches_with_unknown_ports_says_so() -> None:
-    cluster = resolve_cluster("hgx-h20@1024")  # 200 Gb/s
-    (switches, _), said = count_parts(cluster, network_parts(cluster))
-    links = sum(data["count"] for a, b, data in cluster.graph.edges(data=True) if "f.s0" in (a, b))
-    assert switches == 4 * 8 + 4
-    assert f"a spine plane of {links} links counts as one switch" in said
 
 
 def test_whole_domains_within_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
 import sys
 from dataclasses import replace
@@ -13,40 +12,22 @@ import numpy as np
 import pytest
 
 from cost.calibration.serving import calibrated
-from cost.inputs.deployment import Deployment
-from cost.inputs.layout import StageSpec
-from cost.inputs.machine import COEFFICIENTS, stage_rates
-from cost.inputs.workload import Workload, with_imbalance
-from cost.resolve import resolve_model
+from cost.inputs.machine import COEFFICIENTS
+from cost.inputs.workload import with_imbalance
 from cost.step.step import even_parts, priced
-from cost.terms.dense import dense_work
 from cost.terms.registry import TERMS
-from cost.terms.work import kernel_seconds
 from cost.validation.predict import group_points, machines
 from cost.validation.read import Point, Pool
 from helpers import ROOT, script
-from topology import resolve_cluster
-from topology.catalog import load_gpu
 
 pytestmark = pytest.mark.skipif(
     not (ROOT / "benchmarks").is_dir(), reason="the benchmarks are not part of this copy"
 )
-H200 = load_gpu("h200-sxm")
 
 
 @pytest.fixture(scope="module")
 def bench():
     return script("benchmarks/kernels.py", "kernel_benchmark")
-
-
-def at_half(kernel):
-    """Twice the seconds at the peaks of an H200, which are 989.5 and 1,979 Tflop/s and 4.8 TB/s."""
-    peak = {"bf16": 989.5e12, "fp8": 1979e12}[kernel.dtype]
-    return "faked", 2 * max(kernel.flop / peak, kernel.read / 4.8e12)
-
-
-def by_name(rows, name, /, **known):
-    return [row for row in rows if row["kernel"] == name and all(row[key] == known[key] for key in known)]
 
 
 def gpu_of_torch(monkeypatch, device, *, there=True):
@@ -69,44 +50,6 @@ def test_work_of_a_kernel_by_hand(bench, made, flop, read):
     name, *size = made
     kernel = getattr(bench, name)(*size)
     assert (kernel.flop, kernel.read) == (flop, read)
-
-
-@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
-def test_fractions_of_the_model_are_those_of_its_own_steps(bench, dtype):
-    deployment = Deployment(resolve_cluster("hgx-h200"), resolve_model("llama-3.1-70b"), Workload())
-    machine = deployment.machine(StageSpec(tuple(range(8)), range(80)))
-    weights = {"bf16": "bf16", "fp8": "fp8-row"}[dtype]
-    rates = stage_rates(deployment.cluster, range(8), [weights])
-    for rows in (1, 256, 8192):
-        kernel = bench.dense("down", dtype, rows)
-        found = bench.fractions(kernel, 1.0, H200)
-        for phase, known in (("decode", machine.efficiency), ("prompts", machine.of_prompts.efficiency)):
-            work = dense_work(
-                kernel.read / bench.BYTES[dtype], tokens=rows, tp=1, hidden=8192, weights=weights, rates=rates
-            )
-            seconds = kernel_seconds(*work.seconds(known), known)
-            assert found[f"model_{phase}"] == pytest.approx(found["of_data_sheet"] / seconds)
-
-
-def test_a_run_at_half_of_the_data_sheet(bench, tmp_path, capsys):
-    path = tmp_path / "half.csv"
-    bench.report({"gpu": "h200-sxm", "driver": "570.1"}, at_half, H200, path)
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == len(bench.kernels())
-    assert [float(row["of_data_sheet"]) for row in rows] == pytest.approx([0.5] * len(rows))
-    assert {row["driver"] for row in rows} == {"570.1"}
-    known = bench.efficiencies(H200)["decode"]
-    (summed, copied) = by_name(rows, "memory")
-    assert (
-        float(summed["model_decode"]) == float(copied["model_decode"]) == pytest.approx(known["hbm.weights"])
-    )
-    assert summed["tflop_s"] == summed["model_prompts"] == ""
-    assert float(summed["tb_s"]) == pytest.approx(2.4)
-    out = capsys.readouterr().out
-    assert out.count("| faked |") == len(rows)
-    assert f"| gemm.fp8 | 0.50 | {known['gemm.fp8']:.2f} | {known['gemm.fp8'] / 0.7:.2f} |" in out
-    assert "Not measured" not in out
 
 
 @pytest.mark.parametrize(

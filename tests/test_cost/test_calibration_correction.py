@@ -24,7 +24,6 @@ from cost.calibration.correction import (
     lines_of,
     runs_of,
     shipped_correction,
-    without_engines,
 )
 from cost.calibration.order import in_order
 from cost.inputs.deployment import Deployment
@@ -96,16 +95,6 @@ def test_runs_of_a_version_s_time_count_most() -> None:
     with pytest.raises(InputError, match=r"vllm==9.*no run was of that version; known: 0.1, 0.2"):
         correction.day_of("vllm==9")
     assert correction.days["vllm", "0.1"] == DAY - 8 * DAYS
-
-
-def test_a_question_without_an_engine_is_corrected_by_runs_as_none_says_its_engine() -> None:
-    named, asked = learned([0.3] * 6), at(TIMES[2])
-    correction = Correction(named, unnamed=without_engines(named, -named.weights))
-    unnamed = replace(KIND, engine="")
-    assert log_of(correction, KIND, asked) + log_of(correction, unnamed, asked) == pytest.approx(
-        0.0, abs=1e-3
-    )
-    assert correction.every(unnamed)[0].near(unnamed, asked) == named.near(KIND, asked) > 0
 
 
 def test_variance_is_that_of_the_process() -> None:
@@ -224,16 +213,6 @@ def test_a_user_s_runs_on_one_chip_never_turn_the_order() -> None:
         ]
         assert (np.diff(times, axis=0) <= CLOSE * times[0]).all()
         assert not np.allclose(times[1], seconds(deployed("hgx-b200"), 1), rtol=0.02)
-
-
-def test_the_table_is_the_correction_at_powers_of_two() -> None:
-    where = deployed("hgx-b200")
-    bound = where.machine(StageSpec(tuple(range(8)), range(61))).correction
-    shape = shape_of(where)
-    exact = np.exp(bound.logs(shape, physics_seconds))
-    table = bound.applied(shape, physics_seconds).measured
-    np.testing.assert_allclose(table[POWERS], exact[POWERS], rtol=1e-8)
-    np.testing.assert_allclose(table, exact, rtol=5e-3)
 
 
 def test_the_nearest_values_in_order() -> None:

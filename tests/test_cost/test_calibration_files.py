@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +40,10 @@ from cost.calibration.serving import (
     ANY_ENGINE,
     MAX_DRAFTS,
     Calibration,
-    Tables,
     accept_length,
     calibrated,
     calibrated_chips,
     engine_names,
-    peak_of,
     require_engine,
 )
 from cost.config.precision import classes_given
@@ -257,15 +254,6 @@ def test_published_values_are_rates_over_peaks() -> None:
     assert ultra[PREFILL].value / plain[PREFILL].value == pytest.approx(2096 / 1812)
 
 
-def test_a_published_rate_goes_before_what_is_assumed() -> None:
-    reach = derate("tpu-v7")
-    assert (reach["hbm.cache"].kind, reach["hbm.cache"].text) == (Evidence.MEASURED, "0.860")
-    assert reach["gemm.bf16"].text == "0.574"  # its own, not TPU v5p's 0.654
-    assert reach["attention.decode.bf16"].kind is Evidence.ASSUMED
-    assert reach["attention.decode.bf16"].source.startswith("as tpu-v5p: no rate")
-    assert derate("mi455x")["gemm.fp8"].value == pytest.approx(2997 / 5000)
-
-
 @pytest.mark.parametrize("stand_in", ["h200-sxm", "gb200", "h20-sxm"])
 def test_borrowed_coefficients_never_pass_what_kernels_reach(stand_in: str) -> None:
     fitted = calibrated(load_gpu(stand_in)).table
@@ -290,12 +278,6 @@ def test_a_borrowed_fraction_falls_by_the_ratio_of_the_kernels() -> None:
 
 
 # --- coefficients of a chip
-
-
-def test_engines_have_their_own_seconds_before_the_first_token() -> None:
-    file = validated(FirstTokenCalibration, FIRST_TOKEN, "first_token.yaml")
-    assert [file.seconds(engine, "aggregated") for engine in ("", "vllm", "dynamo")] == [0.1, 0.2, 0.1]
-    assert file.seconds("vllm", "disaggregated") == 0.3
 
 
 @pytest.mark.parametrize("engine", ["", *engine_names()])
@@ -363,39 +345,6 @@ def test_int4_experts_are_slower_on_chips_that_were_measured_so() -> None:
         )
     packed = replace(work, units=(work.units[0]._replace(unpacking=""),))
     assert packed.seconds(cdna)[1] < work.seconds(cdna)[1]
-
-
-@pytest.mark.parametrize("engine", [ANY_ENGINE, *engine_names()])
-def test_no_coefficient_is_worse_on_a_later_chip_of_a_family(engine: str) -> None:
-    chips = [(gpu := load_gpu(name), calibrated(gpu, engine)) for name in ("mi300x", "mi325x", "mi355x")]
-    for (before, slow), (after, fast) in pairwise(chips):
-        for name in SERVING["families"][1]["curves"]:
-            if not name.endswith(".fp4"):
-                rate = peak_of(after, name) * fast[name]
-                assert rate >= peak_of(before, name) * slow[name] * (1 - 1e-9), name
-        for name in SERVING["families"][1]["delays"][ANY_ENGINE]:
-            assert fast[name] <= slow[name] * (1 + 1e-9), name
-
-
-def test_a_chip_reads_its_own_figures_off_the_curves() -> None:
-    layer = [(989.5e12, 3e-5), (2250e12, 1e-5)]
-    tables = Tables(
-        curves={
-            "gemm.bf16": [(1e12, 1.0), (1e18, 1e-3)],
-            "hbm.cache": [(4.8e12, 0.5)],
-            "gemm.fp4": [(9e15, 0.25)],
-        },
-        delays={"any": {"delay.layer": layer, "engine.share": [(989.5e12, 0.1)]}},
-        shared={"columns.gemm": 600.0, "overlap": 0.6},
-    )
-    own = tables.of(load_gpu("h200-sxm"), "any")
-    # rates 1e12 and 1e15 at peaks 1e12 and 1e18: the rate grows as the square root of the peak
-    assert own["gemm.bf16"] == pytest.approx((1e12 / 989.5e12) ** 0.5)
-    assert own["hbm.cache"] == pytest.approx(0.5)
-    assert own["gemm.fp4"] == pytest.approx(0.25)  # no such units: never used, the first point's
-    assert own["delay.layer"] == pytest.approx(3e-5)
-    assert own["engine.share"] == pytest.approx(0.1), "a share of time, no delay"
-    assert (own["columns.gemm"], own["overlap"]) == (600.0, 0.6), "the same on every chip"
 
 
 # --- errors

@@ -115,15 +115,6 @@ def test_half_batches_pay_at_large_batch_alone(batch, pays):
     assert (on > off) is pays
 
 
-@pytest.mark.parametrize("batch", [8, 32, 256])
-@pytest.mark.parametrize("cluster", ["hgx-h100", "hgx-h20", "hgx-b200", "gb200-nvl72"])
-def test_balanced_experts_are_faster(cluster, batch):
-    balanced, skewed = values(
-        *(replace(WIDE, cluster=cluster, batch=batch, imbalance=load) for load in (1.0, 1.3))
-    )
-    assert balanced > skewed
-
-
 @pytest.mark.parametrize(("batch", "factor"), [(4, 0.85), (32, 1.0), (128, 1.4), (512, 1.6)])
 @pytest.mark.parametrize("width", [16, 32, 64])
 def test_a_rack_beats_nodes_where_experts_span_them(width, batch, factor):

@@ -23,7 +23,6 @@ from cost.resolve import resolve_model
 from cost.serving.cache_path import kv_path
 from cost.step.fair_sharing import sharing, sharing_words
 from cost.step.score import LayoutScorer, Score
-from cost.terms.experts import expert_speed
 from helpers import fabric_like, link_loads
 from topology import ClusterSpec, Fault, InfeasibleError, build_cluster, resolve_cluster
 from topology.base.errors import InputError
@@ -96,15 +95,6 @@ def test_each_rate_is_the_smallest_among_the_gpus(toy):
     assert (both.hbm_bytes_per_s, both.up_bytes_per_s) == (1e12, 1e10)
     alone = stage_rates(cluster, range(4), ["bf16"])
     assert (alone.hbm_bytes_per_s, alone.up_bytes_per_s) == (2e12, 1e11)
-
-
-def test_what_a_chip_cannot_multiply_runs_wider_and_says_so(toy):
-    cluster = toy.cluster(toy.domain(), toy.domain(chip=toy.gpu(fp8=0, name="old")))
-    rates = stage_rates(cluster, range(8), ["fp8", "nvfp4", "bf16"])
-    assert rates.flop_per_s == {"fp8": 1e14, "nvfp4": 1e14, "bf16": 1e14}
-    assert "old has no fp8 peak: fp8 weights multiply at bf16" in rates.notes
-    assert "toy has no fp4 peak: nvfp4 weights multiply at fp8" in rates.notes
-    assert stage_rates(cluster, range(4), ["fp8"]).flop_per_s == {"fp8": 2e14}
 
 
 def test_without_a_fabric_between_domains_there_is_no_rate(toy):
@@ -197,23 +187,6 @@ def test_experts_wait_for_the_gpu_that_takes_longest_at_its_own_rates(efficiency
     # and nothing given to it, the others go at their own pace
     none = share_of([1.0, 1, 1, 0, 1, 1, 1, 1])
     assert seconds_of_experts(slow, none) == pytest.approx(seconds_of_experts(whole, none))
-
-
-def test_chips_that_differ() -> None:
-    joined = replace(
-        resolve_cluster("hgx-h200@16").spec,
-        domains=(resolve_cluster("hgx-h20").spec.domains[0], resolve_cluster("hgx-h200").spec.domains[0]),
-    )
-    deployed = Deployment(build_cluster(joined), MODEL, Workload(batch=64), PEAK)
-    stage = StageSpec(tuple(range(16)), range(32))
-    use = balanced_use(32, np.ones(16, dtype=np.int64), 16, 2)
-    rates = deployed.gpu_rates(stage)
-    speed = expert_speed(deployed, stage, MODEL.moe, use, 4096.0)
-    h20, h200 = (domain.gpu for domain in joined.domains)
-    assert rates.compute[:8] == pytest.approx(1.0)
-    assert rates.compute[8:] == pytest.approx(h200.dense_flop_per_s("bf16") / h20.dense_flop_per_s("bf16"))
-    assert speed.mean() == pytest.approx(1.0)
-    assert speed[8:].min() > 2 * speed[:8].max()
 
 
 ALL, HALVES = tuple(range(16)), (tuple(range(8)), tuple(range(8, 16)))

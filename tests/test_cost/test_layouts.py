@@ -12,8 +12,7 @@ import pytest
 from cost.experts.tokens.reach import balanced_use
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
-from cost.layouts import Sweep, best_at, iso_interactivity, sweep
-from cost.layouts.any_shape import gain_of_any_shape
+from cost.layouts import Sweep, best_at, sweep
 from cost.layouts.candidates import domain_gpus
 from cost.layouts.stages import Pricer
 from cost.layouts.unlike_stages import order_problem, unlike_arrangements
@@ -136,30 +135,6 @@ def test_domains_of_several_chips_and_sizes_as_the_scorer_says() -> None:
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("cluster", ["hgx-h100@16", "gb200-nvl72@24"])
-def test_at_a_speed_every_layout_has_its_largest_batch(cluster: str) -> None:
-    where = Deployment(resolve_cluster(cluster), resolve_model("mixtral-8x7b"), Workload(context=512))
-    target = 37.0
-    found = sweep(where, cut_experts=False, speeds=(target,))
-    keys, whole = found.layout * 1000 + found.tp, (found.batch >= 1) & (found.stages == 1)
-    seen = 0
-    for key in np.unique(keys[whole]):
-        rows = np.flatnonzero((keys == key) & whole)
-        scorer = scorer_of(found, int(rows[0]), None)
-        fast = rows[found.tok_s_per_user[rows] >= target]
-        if not len(fast):
-            assert scorer.at(1).tok_s_per_user < target
-            continue
-        largest = int(found.batch[fast].max())
-        assert scorer.at(largest).tok_s_per_user >= target
-        assert largest == scorer.max_batch or scorer.at(largest + 1).tok_s_per_user < target
-        seen += 1
-    assert seen
-    alone = sweep(where, cut_experts=False)
-    assert iso_interactivity(alone, [target]) == pytest.approx(iso_interactivity(found, [target]), rel=1e-12)
-
-
-@pytest.mark.wide
 def test_every_batch_near_the_frontier_by_pricing_all() -> None:
     found = swept("mixtral-8x22b", "hgx-h200@16")
     best = {}
@@ -186,14 +161,6 @@ def test_every_batch_near_the_frontier_by_pricing_all() -> None:
             assert found.tok_s_per_gpu[row] >= score.tok_s_per_gpu * (1 - 1e-9), (key, batch)
 
 
-def test_the_gain_is_that_of_the_best_of_any_shape() -> None:
-    swept = sweep(Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload()))
-    gain, speed, label = gain_of_any_shape(swept, (20.0, 100.0))
-    assert gain >= 0
-    assert not label or (speed in (20.0, 100.0) and best_at(swept, speed) is not None)
-    assert gain_of_any_shape(swept, (1e9,)) == (0.0, 0.0, "")  # which nothing reaches
-
-
 def test_a_sweep_without_a_layout_says_what_is_lacking() -> None:
     there = Deployment(resolve_cluster("hgx-h100"), resolve_model("deepseek-v3"), Workload())
     with pytest.raises(
@@ -217,29 +184,6 @@ def mixed() -> Cluster:
 def eight_layers(cluster: Cluster | str, *, phase: str = "decode", batch: int = 4) -> Deployment:
     where = resolve_cluster(cluster) if isinstance(cluster, str) else cluster
     return Deployment(where, MODEL, Workload(batch=batch, phase=phase))
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize("cluster", [mixed(), "gb200-nvl72@76"])
-def test_the_step_of_a_problem_is_that_of_the_sweep(cluster):
-    where = eight_layers(cluster)
-    pricer = Pricer(where)
-    swept = sweep(where, cut_experts=False)
-    gpus = len(where.cluster.gpus)
-    seen = 0
-    for row in np.flatnonzero((swept.stages == 2) & (swept.replicas == 1) & (swept.tp == 1)):
-        if swept.gpus[row] != gpus or swept.batch[row] != np.round(swept.batch[row]):
-            continue
-        stages = swept.layout_of(row).replicas[0]
-        groups = [stage.gpus for stage in stages]
-        sequences = float(swept.batch[row]) * gpus
-        problem = order_problem(pricer, groups, sequences=sequences, stages=2)
-        ranges = tuple(stage.layers for stage in stages)
-        assert problem.step_seconds((0, 1), ranges) == pytest.approx(swept.step_s[row], rel=1e-9)
-        # the workspace of a stage is counted as if it had experts
-        assert problem.fits((0, 1), ranges) or ranges[0].stop <= MODEL.moe_layers[0]
-        seen += 1
-    assert seen
 
 
 def test_unlike_domains_come_in_a_better_order_than_that_of_the_cluster():

@@ -53,13 +53,11 @@ def cells(table: np.ndarray, layers: list[int], scenario: str = "a", skip: int =
     ("name", "values"),
     [
         ("x.npy", GOOD.astype(">i8")),
-        ("x.npy", GOOD.astype(np.float16)),
         ("x.npy", np.asfortranarray(GOOD)),
         ("x.npy", WHOLE),
         ("x.npz", {"loads": GOOD, "other": np.ones(3)}),
         ("x.json", {"logical_count": GOOD.tolist(), "rank": 0}),
         ("x.json", {"logical_count": [WHOLE.tolist(), (0 * WHOLE).tolist()]}),  # an unused step
-        ("x.csv", cells(GOOD, [1, 2])),
         ("x.csv", cells(WHOLE, [0, 1, 2])),
         ("x.csv", "\ufeff" + cells(GOOD, [0, 1])),  # ordinals
     ],
@@ -77,19 +75,11 @@ def test_every_form_gives_the_same_loads(tmp_path: Path, name: str, values: Any)
 
 def test_scenarios_of_several_files_and_generators(tmp_path: Path) -> None:
     three = save(tmp_path, np.stack([GOOD, GOOD * 2]), "two.npy")
-    table = save(
-        tmp_path,
-        cells(GOOD, [1, 2], "day") + "\n" + "\n".join(cells(GOOD, [1, 2], "night").split()[1:]),
-        "t.csv",
-    )
+    night = cells(GOOD, [1, 2], "night").split()[1:]
+    table = save(tmp_path, "\n".join([cells(GOOD, [1, 2], "day"), *night]), "t.csv")
     loads = read(three, table, "uniform")
-    assert loads.names == (
-        "two.npy#0",
-        "two.npy#1",
-        "t.csv#day",
-        "t.csv#night",
-        "uniform (synthetic, seed 0)",
-    )
+    files = ["two.npy#0", "two.npy#1", "t.csv#day", "t.csv#night"]
+    assert list(loads.names) == [*files, "uniform (synthetic, seed 0)"]
     assert loads.tokens.shape == (5, 2, 4)
     assert loads.synthetic
 
@@ -104,22 +94,16 @@ def at(value: float, layer: int = 1, expert: int = 2) -> np.ndarray:
     ("name", "values", "words"),
     [
         ("x.npy", at(np.nan), "expert 2"),
-        ("x.npy", at(-1), "expert 2"),
         ("x.npy", GOOD * np.array([[1], [0]]), "layer 2"),
-        ("x.npy", GOOD.T, "shape"),
         ("x.npy", np.empty((0, 2, 4)), "scenario"),
         ("x.npy", GOOD > 3, "bool"),
         ("x.npy", GOOD.astype(object), ".npy"),
         ("x.npy", WHOLE + 1, "layer 0 of the model is dense"),
         ("x.npz", {"load": GOOD}, "loads"),
         ("x.npz", {"loads": GOOD.astype(object)}, ".npz"),
-        ("x.json", {"counts": 1}, "logical_count"),
         ("x.json", {"logical_count": [[1, 2], [3]]}, "x.json"),
-        ("x.json", {"logical_count": [[True] * 4] * 2}, "true"),
         ("x.json", {"logical_count": [[10**30] * 4] * 2}, "x.json"),
-        ("x.csv", cells(GOOD, [1, 2]) + "\na,1,0,5", "row 10"),
         ("x.csv", cells(GOOD, [1, 7]), "7"),
-        ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,4,4"), "row 5"),
         ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,3,nan"), "row 5"),
         ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,3,4,000"), "row 5"),
         ("x.csv", "layer,expert\n1,2", "scenario"),
@@ -143,10 +127,7 @@ def test_an_expert_with_more_tokens_than_a_router_gives_it(tmp_path: Path) -> No
     assert (read(save(tmp_path, half), top_k=2).tokens == half).all()
     over = np.stack([half, half])
     over[1, 1, 3] += 1
-    words = (
-        r"scenario 1, layer 2, expert 3 has 53.8% of the choices.*2 different experts.*more than 1/2 = 50.0%"
-    )
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=r"scenario 1, layer 2, expert 3 has 53.8% .*more than 1/2 = 50.0%"):
         read(save(tmp_path, over), "uniform", top_k=2)
     assert (read(save(tmp_path, over), top_k=1).tokens == over).all()
 
@@ -200,21 +181,24 @@ def test_lognormal_has_the_spread_it_is_given() -> None:
     assert not (draw("lognormal:1", number=0) == draw("lognormal:1", number=1)).all()
     with pytest.raises(InputError, match="seed -1"):
         draw("uniform", seed=-1)
+    for text in (
+        "lognormal:nan",
+        "lognormal:-1",
+        "lognormal",
+        "lognormal:1e9",
+        "zipf:inf",
+        "zipf:x",
+        "uniform:1",
+    ):
+        assert is_generator(text)
+        with pytest.raises(InputError, match=text.partition(":")[0]):
+            draw(text)
 
 
 def test_zipf_is_a_power_of_the_rank() -> None:
     loads = np.sort(draw("zipf:1.2"), axis=1)[:, ::-1]
     assert loads[:, 0] / loads[:, 9] == pytest.approx(10**1.2)
     assert len({int(row.argmax()) for row in draw("zipf:1.2")}) > 5  # not the same expert in every layer
-
-
-@pytest.mark.parametrize(
-    "text", ["lognormal:nan", "lognormal:-1", "lognormal", "lognormal:1e9", "zipf:inf", "zipf:x", "uniform:1"]
-)
-def test_bad_parameters_are_refused(text: str) -> None:
-    assert is_generator(text)
-    with pytest.raises(InputError, match=text.split(":", maxsplit=1)[0]):
-        draw(text)
 
 
 def test_traces_are_divided_in_the_order_of_their_tokens() -> None:

@@ -62,14 +62,6 @@ def test_one_stage_has_the_bytes_of_its_memory(case, workload):
     assert most_that_fit(np.minimum(room, memory.most), tp) == replica_max_batch([memory], tp)
 
 
-def test_weights_alone_may_be_too_many():
-    where, memory, shape = both(("deepseek-v3", "hgx-h100", 1, 256), Workload())
-    found = even_memory(where.model, where.workload, shape)
-    assert found[0] > memory.budget.usable
-    assert most_that_fit(batch_room(found, memory.budget.usable), 1) == 0
-    assert batch_room(found, memory.budget.usable) < 0
-
-
 @pytest.mark.parametrize(
     ("name", "weights", "tp", "ep", "drafts", "gib"),
     [

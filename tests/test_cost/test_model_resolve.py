@@ -48,16 +48,13 @@ def test_entries_are_whole(name):
         ("deepseek-v33", "did you mean deepseek-v3"),
         ("gpt-oss", "may be gpt-oss-120b or gpt-oss-20b; write one of them"),
         ("mistral-8x7b", "did you mean mixtral-8x7b or mixtral-8x22b or"),
-        ("somebody/Qwen3-235B-A22B-FP8", "give `model` qwen3-235b-a22b `weights` fp8"),
         (
             "nvidia/Kimi-K2.5-NVFP4",
             "give `model` kimi-k2.5 `weights` experts=nvfp4",
         ),  # only those are quantised
         ("nobody/zzzzzz", "There is no such file either; `rackplan"),
-        ("zzz", "`rackplan catalog models`"),
         ("", "not in the catalog"),
         ("missing/config.json", "there is no such file"),
-        ("\x00.json", "there is no such file"),
     ],
 )
 def test_unknown_names(text, words, monkeypatch, tmp_path):
@@ -68,23 +65,11 @@ def test_unknown_names(text, words, monkeypatch, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("qwen3 235b a22b", "qwen3-235b-a22b"),
-        ("Qwen/Qwen3-235B", "qwen3-235b-a22b"),
-        ("somebody/DeepSeek-V3", "deepseek-v3"),
-        ("Llama3.1-70B", "llama-3.1-70b"),
-        ("Kimi K2", "kimi-k2"),
-    ],
-)
-def test_spellings_that_people_type(text, name):
-    assert resolve_model(text).name == name
-
-
 def test_an_id_has_its_weights_and_context_and_is_what_an_engine_loads():
     known = resolve_model("Qwen/Qwen3-235B-A22B-FP8")
     assert (known.name, known.precision["experts"]) == ("qwen3-235b-a22b", "fp8")
+    for text in ("qwen3 235b a22b", "Qwen/Qwen3-235B", "somebody/Qwen3-235B"):
+        assert resolve_model(text).name == "qwen3-235b-a22b", "as people type it"
     assert checkpoint_of(known) == "Qwen/Qwen3-235B-A22B-FP8"
     assert checkpoint_of(resolve_model("Qwen3-235B")) == "Qwen/Qwen3-235B-A22B"
     assert checkpoint_of(resolve_model("deepseek-r1", weights="nvfp4")) == ""
@@ -128,10 +113,8 @@ def test_the_quantisers_own_file_is_read_where_the_config_is_silent(name, beside
     ("content", "words"),
     [
         (b"{", "not valid JSON"),
-        (b"[1, 2]", "holds a JSON list"),
         (b'{"hidden_size": NaN}', "NaN is not a JSON number"),
         (b'{"hidden_size": 1, "hidden_size": 2}', "hidden_size: duplicate key"),
-        (b"\xff\xfe{}", "is not UTF-8"),
         (b"[" * 200_000, "nested too deeply"),
         (b'{"hidden_size": ' + b"9" * 10_000 + b"}", "digits"),
     ],

@@ -112,21 +112,6 @@ def test_parts_of_a_cluster_add_up_to_the_whole(mixed: Path) -> None:
     assert (twice.gpus, twice.usd_per_hour) == (2 * whole.gpus, pytest.approx(2 * whole.usd_per_hour))
 
 
-def test_totals_are_written_as_they_are() -> None:
-    cluster = resolve_cluster("hgx-h100@16")
-    book = PriceBook(prices={"h100-sxm": 2.5}, powers={"h100-sxm": 1500})
-    used = book.bill(cluster, [gpu.id for gpu in cluster.gpus[:8]])
-    data = book.bill(cluster).totals(1000.0, phase="decode", gpus_idle=8, used=used).to_dict()
-    figure = {"value": 2.5, "unit": "USD/h", "kind": "user", "source": "the price given"}
-    assert data["parts"][0]["usd_per_hour"] == figure
-    assert (data["usd_per_hour"], data["power_w"], data["tok_s_per_gpu"]) == (40, 24000, 62.5)
-    assert data["usd_per_million_tokens"] == pytest.approx(40 / 3.6)
-    assert data["tok_s_per_mw"] == pytest.approx(1000 / 0.024)
-    assert (data["used"]["gpus"], data["used"]["usd_per_hour"], data["used"]["tok_s_per_gpu"]) == (8, 20, 125)
-    idle = book.bill(cluster).totals(0.0)
-    assert (idle.usd_per_million_tokens, idle.tok_s_per_mw) == (None, None)
-
-
 def test_a_system_without_an_all_in_figure_has_that_of_its_racks() -> None:
     bill = PriceBook().bill(resolve_cluster("cm384@1536"))
     assert bill.power_w == pytest.approx(2 * 559e3)
@@ -231,9 +216,3 @@ def test_whole_domains_within_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cost.money.budget.MAX_JOINED_GPUS", 16)
     (part,), scales = clusters_within(book, [unit], usd_h=50.0)
     assert (part.name, len(part.gpus), scales) == ("hgx-h100@24", 16, {"hgx-h100@24": 1.5})
-
-
-def test_a_budget_needs_the_figures_that_it_is_of() -> None:
-    unit = resolve_cluster("mi350x")
-    with pytest.raises(MissingFigureError, match="rental price"):
-        clusters_within(PriceBook(), [unit], usd_h=100.0)

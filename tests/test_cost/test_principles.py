@@ -16,10 +16,10 @@ from cost.principles import links, prices, step, training
 from cost.principles.economics import Economics
 from cost.principles.lecture import lecture
 from cost.principles.roofline import Roofline
-from cost.principles.tiers import cache_tiers, tiers_set
+from cost.principles.tiers import tiers_set
 from cost.resolve import resolve_model
-from cost.step.identities import balancing_batch, output_over_input, over_two_domains
 from cost.step.identities import cache_tiers as drained
+from cost.step.identities import output_over_input, over_two_domains
 from topology import InputError, load_gpu, resolve_cluster
 
 
@@ -146,18 +146,6 @@ def test_the_bytes_behind_a_price() -> None:
     assert (found["long_premium"], found["covered_context"]) == (2, 400e3)
 
 
-def test_tiers_cost_alike_after_the_time_that_draining_takes() -> None:
-    tiers = cache_tiers(load_gpu("gb200"))
-    assert tiers[0].usd(1.0, 1.0) is None
-    ddr5, flash = tiers[1:3]
-    assert ddr5.drain_s == pytest.approx(64 * 2**30 / 51.2e9)
-    once, waits = flash.usd(1e6, 0.0), flash.usd(1e6, flash.drain_s)
-    assert waits == pytest.approx(2 * once)
-    after = ddr5.beaten_s(flash)
-    assert ddr5.usd(1.0, after) == pytest.approx(flash.usd(1.0, after))
-    assert flash.beaten_s(ddr5) is None
-
-
 def test_a_cached_token_is_computed_again_or_kept() -> None:
     found = economics(prices={"gb200": 3.6})
     usd = 2 * 100e9 / (5e15 * found.roofline.figures["prefill_flop_share"]) * 3.6 / 3600
@@ -230,16 +218,6 @@ def test_questions_that_cannot_be(asked: dict[str, object]) -> None:
     for line in ("ddr6.usd_per_h=1 USD/h", "ddr5.price=1", "ddr5.usd_per_h=-1 USD/h"):
         with pytest.raises(InputError, match="ddr"):
             tiers_set([line])
-
-
-def test_fp8_weights_balance_where_bf16_ones_do_on_a_chip_twice_as_fast_in_fp8() -> None:
-    gpu = load_gpu("gb200")
-    wide, narrow = (
-        balancing_batch(resolve_model("deepseek-v3", weights=name), gpu) for name in ("bf16", "fp8")
-    )
-    assert narrow == pytest.approx(
-        wide * gpu.dense_flop_per_s("fp8") / gpu.dense_flop_per_s("bf16") / 2, rel=0.01
-    )
 
 
 def test_output_tokens_are_dearer_in_small_batches_and_over_two_domains() -> None:

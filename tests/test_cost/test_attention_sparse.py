@@ -53,12 +53,6 @@ def test_full_attention_reads_the_square_root_or_the_limit() -> None:
     assert capped.prefill_flop(1_000) == pytest.approx(FULL.prefill_flop(1_000))
 
 
-def test_latent_attention_rebuilds_in_a_prompt_and_absorbs_in_decode() -> None:
-    root = AsIfSparse(MLA, None)
-    assert root.prefill_flop(1_000_000) == pytest.approx(81_920 * 1_000 * 2 / 3)
-    assert root.decode_flop(1_000_000) == pytest.approx(278_528 * 1_000)
-
-
 @pytest.mark.parametrize("inner", ALL, ids=lambda kind: kind.kind)
 @pytest.mark.parametrize("most", [None, 100, 3000])
 def test_prompts_cost_the_mean_of_their_tokens(inner: GroupedQuery, most: int | None) -> None:

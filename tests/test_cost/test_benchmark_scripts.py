@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -30,13 +29,6 @@ def bench():
     return script("benchmarks/kernels.py", "kernel_benchmark")
 
 
-def gpu_of_torch(monkeypatch, device, *, there=True):
-    """A PyTorch that finds a GPU of that name, or none, and can do no more."""
-    cuda = SimpleNamespace(is_available=lambda: there, get_device_name=lambda: device)
-    version = SimpleNamespace(hip=None, cuda="12.8")
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, version=version, __version__="2.9"))
-
-
 @pytest.mark.parametrize(
     ("made", "flop", "read"),
     [
@@ -50,30 +42,6 @@ def test_work_of_a_kernel_by_hand(bench, made, flop, read):
     name, *size = made
     kernel = getattr(bench, name)(*size)
     assert (kernel.flop, kernel.read) == (flop, read)
-
-
-@pytest.mark.parametrize(
-    ("device", "options", "words"),
-    [
-        (None, (), "kernels.py times kernels of PyTorch, which is not installed here"),
-        ("", (), "kernels.py needs an NVIDIA or AMD GPU"),
-        ("NVIDIA H200", ("--gpu", "h2000"), 'unknown GPU "h2000"'),
-        ("NVIDIA H200", ("--output", "no/such.csv"), "no/such.csv: cannot write"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_anything_is_timed(
-    bench, monkeypatch, capsys, tmp_path, device, options, words
-):
-    monkeypatch.chdir(tmp_path)
-    if device is None:
-        monkeypatch.setitem(sys.modules, "torch", None)  # as an import of what is not installed
-    else:
-        gpu_of_torch(monkeypatch, device, there=bool(device))
-    assert bench.main(options) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith(words)
-    assert list(tmp_path.iterdir()) == []
 
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "calibration"

@@ -13,39 +13,7 @@ import yaml
 
 import helpers
 from cost.calibration import alltoall, errors, kernels, serving
-from cost.calibration.alltoall import KernelTable, default_kernel, find_kernel, kernel_names, load_kernels
-from cost.calibration.errors import (
-    EACH_ENGINE,
-    MIN_ROWS,
-    ErrorTable,
-    error_behind,
-    error_to_dict,
-    errors_in,
-    widest,
-)
 from cost.calibration.first_token import FirstTokenCalibration
-from cost.calibration.kernels import (
-    PREFILL,
-    KernelFigures,
-    UnmeasuredChips,
-    architecture_of,
-    architectures,
-    brought_down,
-    derate,
-    kernel_rates,
-    published_best,
-    unmeasured,
-)
-from cost.calibration.serving import (
-    ANY_ENGINE,
-    MAX_DRAFTS,
-    Calibration,
-    accept_length,
-    calibrated,
-    calibrated_chips,
-    engine_names,
-    require_engine,
-)
 from cost.config.precision import classes_given
 from cost.experts.tokens.volumes import FAMILIES
 from cost.inputs.deployment import Deployment
@@ -102,9 +70,9 @@ def read(table: Any, data: Any) -> None:
     if table is Recipes:
         data = {"sources": {"a": "A"}, "like": {}, "recipes": [RECIPE | data]}
     file = validated(table, data, "errors.yaml")
-    if table is KernelTable:
+    if table is alltoall.KernelTable:
         file.kernels_by_name()
-    elif table is UnmeasuredChips:
+    elif table is kernels.UnmeasuredChips:
         file.reach()
 
 
@@ -119,38 +87,82 @@ FIRST_RATE, TRAINIUM = ("kernels", 0), ("chips", "trainium2", "fractions", "hbm.
 @pytest.mark.parametrize(
     ("table", "data", "words"),
     [
-        (KernelTable, in_kernels(*DEEPEP, "family", to="per-token"), "per-token"),
-        (KernelTable, in_kernels(*DEEPEP, "dispatch", "out", to="normal-copies"), "byte/s"),
-        (KernelTable, in_kernels(*DEEPEP, "dispatch", "beta", to="ib"), "no such coefficient"),
+        (alltoall.KernelTable, in_kernels(*DEEPEP, "family", to="per-token"), "per-token"),
+        (alltoall.KernelTable, in_kernels(*DEEPEP, "dispatch", "out", to="normal-copies"), "byte/s"),
+        (alltoall.KernelTable, in_kernels(*DEEPEP, "dispatch", "beta", to="ib"), "no such coefficient"),
         (
-            KernelTable,
+            alltoall.KernelTable,
             in_kernels(*DEEPEP, "dispatch", "alpha_up_s", "kind", to="guessed"),
             "kind of evidence",
         ),
-        (KernelTable, in_kernels("shared", "ib", "value", to=1.2), "not a fraction"),
-        (KernelTable, in_kernels("shared", "low-latency-dispatch", "value", to="3 GB/s"), "is needed here"),
-        (KernelFigures, in_rates(*FIRST_RATE, "peak", to="power"), "kernels[0]: peak: 'power' is not a peak"),
-        (KernelFigures, in_rates(*FIRST_RATE, "kind", to="assumed"), "'assumed' must be 'measured'"),
-        (KernelFigures, in_rates(*FIRST_RATE, "value", to=1.4), "1.4 must be less than or equal to 1"),
-        (UnmeasuredChips, in_borrowed("chips", "mi455x", "neighbour", to="h300"), "'h300' is not a GPU"),
-        (UnmeasuredChips, in_borrowed("chips", "mi301x", to={"fractions": {}}), "'mi301x' is not a GPU"),
-        (UnmeasuredChips, in_borrowed("chips", "tpu-v7", "fractions", "gemm.bf61", to={}), "not a fraction"),
-        (UnmeasuredChips, in_borrowed("chips", "trainium2", "fractions", to={}), "trainium2: nothing on"),
-        (Calibration, in_serving(*HBM_CACHE, to=[]), "hbm.cache: expected pairs"),
-        (Calibration, in_serving(*HBM_CACHE, to=[[1e12, 0.0]]), "hbm.cache[0][1]: 0.0 must be greater"),
-        (Calibration, in_serving(*HBM_CACHE, to=[[1e12, 1.5]]), "1.5 is not a fraction of a peak"),
-        (Calibration, in_serving(*HBM_CACHE, to=[[1e12, 0.5], [2e12, 0.24]]), "a higher figure"),
-        (Calibration, in_serving("families", 0, "curves", "hbm.cash", to=[[1e12, 0.5]]), "'hbm.cash' is not"),
-        (Calibration, in_serving(*HBM_CACHE), "hbm.cache is missing"),
-        (Calibration, in_serving("families", 0, "delays", "vllm", "engine.share"), "vllm: engine.share"),
-        (ErrorTable, in_errors(*CELL), "any: is missing"),
+        (alltoall.KernelTable, in_kernels("shared", "ib", "value", to=1.2), "not a fraction"),
         (
-            ErrorTable,
+            alltoall.KernelTable,
+            in_kernels("shared", "low-latency-dispatch", "value", to="3 GB/s"),
+            "is needed here",
+        ),
+        (
+            kernels.KernelFigures,
+            in_rates(*FIRST_RATE, "peak", to="power"),
+            "kernels[0]: peak: 'power' is not a peak",
+        ),
+        (kernels.KernelFigures, in_rates(*FIRST_RATE, "kind", to="assumed"), "'assumed' must be 'measured'"),
+        (
+            kernels.KernelFigures,
+            in_rates(*FIRST_RATE, "value", to=1.4),
+            "1.4 must be less than or equal to 1",
+        ),
+        (
+            kernels.UnmeasuredChips,
+            in_borrowed("chips", "mi455x", "neighbour", to="h300"),
+            "'h300' is not a GPU",
+        ),
+        (
+            kernels.UnmeasuredChips,
+            in_borrowed("chips", "mi301x", to={"fractions": {}}),
+            "'mi301x' is not a GPU",
+        ),
+        (
+            kernels.UnmeasuredChips,
+            in_borrowed("chips", "tpu-v7", "fractions", "gemm.bf61", to={}),
+            "not a fraction",
+        ),
+        (
+            kernels.UnmeasuredChips,
+            in_borrowed("chips", "trainium2", "fractions", to={}),
+            "trainium2: nothing on",
+        ),
+        (serving.Calibration, in_serving(*HBM_CACHE, to=[]), "hbm.cache: expected pairs"),
+        (
+            serving.Calibration,
+            in_serving(*HBM_CACHE, to=[[1e12, 0.0]]),
+            "hbm.cache[0][1]: 0.0 must be greater",
+        ),
+        (serving.Calibration, in_serving(*HBM_CACHE, to=[[1e12, 1.5]]), "1.5 is not a fraction of a peak"),
+        (serving.Calibration, in_serving(*HBM_CACHE, to=[[1e12, 0.5], [2e12, 0.24]]), "a higher figure"),
+        (
+            serving.Calibration,
+            in_serving("families", 0, "curves", "hbm.cash", to=[[1e12, 0.5]]),
+            "'hbm.cash' is not",
+        ),
+        (serving.Calibration, in_serving(*HBM_CACHE), "hbm.cache is missing"),
+        (
+            serving.Calibration,
+            in_serving("families", 0, "delays", "vllm", "engine.share"),
+            "vllm: engine.share",
+        ),
+        (errors.ErrorTable, in_errors(*CELL), "any: is missing"),
+        (
+            errors.ErrorTable,
             in_errors(*CELL, "in_sample", "median", to=-0.1),
             "-0.1 must be greater than or equal to 0",
         ),
-        (ErrorTable, in_errors("chips", to={"h20-sxm": ERRORS["chips"]["h20-sxm"]}), "none has 20 rows"),
-        (ErrorTable, [], "errors.yaml"),
+        (
+            errors.ErrorTable,
+            in_errors("chips", to={"h20-sxm": ERRORS["chips"]["h20-sxm"]}),
+            "none has 20 rows",
+        ),
+        (errors.ErrorTable, [], "errors.yaml"),
         (FirstTokenCalibration, FIRST_TOKEN | {"band": {"aggregated": 2.0}}, "aggregated and disaggregated"),
         (FirstTokenCalibration, FIRST_TOKEN | {"two_pools_s": -1.0}, "two_pools_s"),
         (Recipes, {"models": ["deepseek-r9"]}, "is not a model"),
@@ -182,8 +194,8 @@ def test_broken_files_are_refused_in_one_line(table: Any, data: Any, words: str)
     ],
 )
 def test_kernels_as_their_sources_call_them(spelling: str, few: str, many: str) -> None:
-    assert find_kernel(spelling.upper(), tokens=128).kernel.name == few
-    assert find_kernel(spelling, tokens=4096).kernel.name == many
+    assert alltoall.find_kernel(spelling.upper(), tokens=128).kernel.name == few
+    assert alltoall.find_kernel(spelling, tokens=4096).kernel.name == many
 
 
 @pytest.mark.parametrize(
@@ -197,14 +209,14 @@ def test_kernels_as_their_sources_call_them(spelling: str, few: str, many: str) 
     ],
 )
 def test_kernels_by_phase_and_fabric(phase: Any, fabric: str, crosses: bool, family: str, name: str) -> None:
-    kernel = default_kernel(phase, up_fabric=fabric, crosses=crosses)
+    kernel = alltoall.default_kernel(phase, up_fabric=fabric, crosses=crosses)
     assert (kernel.family, kernel.name) == (family, name)
     assert kernel.stand_in(fabric) == ""
     assert "not measured on ici-v5p" in kernel.stand_in("ici-v5p")
 
 
 def test_every_kernel_has_evidence_and_unknown_ones_are_refused() -> None:
-    for kernel in load_kernels().values():
+    for kernel in alltoall.load_kernels().values():
         for leg in (kernel.dispatch, kernel.combine):
             for figure in leg.figures().values():
                 assert figure.source
@@ -212,13 +224,13 @@ def test_every_kernel_has_evidence_and_unknown_ones_are_refused() -> None:
                 assert figure.value > 0
         if any(figure.kind is Evidence.DERIVED for figure in kernel.dispatch.figures().values()):
             assert kernel.fit.median_error <= 0.06
-    assert set(FAMILIES) < set(kernel_names())
+    assert set(FAMILIES) < set(alltoall.kernel_names())
     with pytest.raises(InputError, match="pplx-efa"):
-        find_kernel("carrier pigeon")
+        alltoall.find_kernel("carrier pigeon")
     with pytest.raises(InputError, match="across domains"):
-        find_kernel("per-rank", up_fabric="nvlink5", crosses=True)
+        alltoall.find_kernel("per-rank", up_fabric="nvlink5", crosses=True)
     with pytest.raises(InputError, match="prefill or decode"):
-        default_kernel("training", up_fabric="nvlink5", crosses=False)
+        alltoall.default_kernel("training", up_fabric="nvlink5", crosses=False)
 
 
 # --- rates of kernels, and chips that nobody measured
@@ -235,30 +247,30 @@ def test_every_kernel_has_evidence_and_unknown_ones_are_refused() -> None:
 def test_the_largest_published_rate(
     architecture: str, coefficient: str, narrow: dict[str, str], value: float
 ) -> None:
-    assert published_best(architecture, coefficient, **narrow).value == pytest.approx(value)
+    assert kernels.published_best(architecture, coefficient, **narrow).value == pytest.approx(value)
 
 
 def test_published_values_are_rates_over_peaks() -> None:
-    figures = kernel_rates()
+    figures = kernels.kernel_rates()
     for rate in figures.kernels:
         assert figures.fraction(rate).value == pytest.approx(rate.value, abs=0.00051)
         assert (rate.peak == "hbm_bytes_per_s") == rate.coefficient.startswith("hbm.")
-        assert rate.coefficient not in figures.without.get(architecture_of(rate.chip), {})
+        assert rate.coefficient not in figures.without.get(kernels.architecture_of(rate.chip), {})
     with pytest.raises(MissingFigureError, match=r"ascend has no gemm\.fp8: no FP8 units"):
-        published_best("ascend", "gemm.fp8")
+        kernels.published_best("ascend", "gemm.fp8")
     with pytest.raises(InputError, match="did you mean hopper"):
-        published_best("hoper", "gemm.fp8")
+        kernels.published_best("hoper", "gemm.fp8")
     with pytest.raises(MissingFigureError, match="rubin: no published rate"):
-        architecture_of("rubin")
-    plain, ultra = (calibrated(load_gpu(name)).table for name in ("gb200", "gb300"))
-    assert ultra[PREFILL].value / plain[PREFILL].value == pytest.approx(2096 / 1812)
+        kernels.architecture_of("rubin")
+    plain, ultra = (serving.calibrated(load_gpu(name)).table for name in ("gb200", "gb300"))
+    assert ultra[kernels.PREFILL].value / plain[kernels.PREFILL].value == pytest.approx(2096 / 1812)
 
 
 @pytest.mark.parametrize("stand_in", ["h200-sxm", "gb200", "h20-sxm"])
 def test_borrowed_coefficients_never_pass_what_kernels_reach(stand_in: str) -> None:
-    fitted = calibrated(load_gpu(stand_in)).table
-    for chip in unmeasured().chips:
-        table, reach = brought_down(fitted, stand_in, chip), derate(chip)
+    fitted = serving.calibrated(load_gpu(stand_in)).table
+    for chip in kernels.unmeasured().chips:
+        table, reach = kernels.brought_down(fitted, stand_in, chip), kernels.derate(chip)
         assert set(table) == set(fitted)
         for name, figure in table.items():
             if name not in reach:
@@ -270,24 +282,24 @@ def test_borrowed_coefficients_never_pass_what_kernels_reach(stand_in: str) -> N
 
 
 def test_a_borrowed_fraction_falls_by_the_ratio_of_the_kernels() -> None:
-    fitted = calibrated(load_gpu("gb200")).table
-    table = brought_down(fitted, "gb200", "mi455x")
+    fitted = serving.calibrated(load_gpu("gb200")).table
+    table = kernels.brought_down(fitted, "gb200", "mi455x")
     for name, own in (("gemm.bf16", 1565 / 2500), ("gemm.fp8", 2997 / 5000)):
-        lent = published_best("blackwell", name, chip="gb200").value
+        lent = kernels.published_best("blackwell", name, chip="gb200").value
         assert table[name].value == pytest.approx(min(own, fitted[name].value * own / lent)), name
 
 
 # --- coefficients of a chip
 
 
-@pytest.mark.parametrize("engine", ["", *engine_names()])
+@pytest.mark.parametrize("engine", ["", *serving.engine_names()])
 def test_measured_chips_have_every_coefficient(engine: str) -> None:
-    for chip in calibrated_chips():
-        assert architecture_of(chip) in architectures()
-        efficiency = calibrated(load_gpu(chip), engine)
+    for chip in serving.calibrated_chips():
+        assert kernels.architecture_of(chip) in kernels.architectures()
+        efficiency = serving.calibrated(load_gpu(chip), engine)
         measured = engine in next(f["delays"] for f in SERVING["families"] if chip in f["chips"])
         assert (efficiency.chip, efficiency.stand_in_for) == (chip, "")
-        assert efficiency.engine == (engine if measured else ANY_ENGINE)
+        assert efficiency.engine == (engine if measured else serving.ANY_ENGINE)
         assert list(efficiency.figures()) == list(COEFFICIENTS)
         for name, figure in efficiency.figures().items():
             assert figure.kind is Evidence.DERIVED
@@ -298,7 +310,7 @@ def test_measured_chips_have_every_coefficient(engine: str) -> None:
             elif name.startswith(("overlap", "prompts.first", "prompts.uneven", "engine.share")):
                 assert 0 <= figure.value <= 1, name
             elif name.startswith("accept."):
-                assert 1 <= figure.value <= 1 + MAX_DRAFTS, name
+                assert 1 <= figure.value <= 1 + serving.MAX_DRAFTS, name
             else:
                 assert 0 <= figure.value < (1.0 if figure.unit == "s" else 1e6), name
 
@@ -306,29 +318,29 @@ def test_measured_chips_have_every_coefficient(engine: str) -> None:
 def test_every_other_chip_takes_those_of_a_measured_one_and_says_so() -> None:
     for neighbour, chips in CHIPS_OF.items():
         for name in chips.split():
-            efficiency = calibrated(load_gpu(name))
+            efficiency = serving.calibrated(load_gpu(name))
             assert (efficiency.chip, efficiency.stand_in_for) == (neighbour, name)
             for coefficient, figure in efficiency.figures().items():
                 assert figure.kind is Evidence.ASSUMED
                 assert neighbour in figure.source
-                assert name in figure.source or coefficient in (derate(name) or {})
-    assert not set(calibrated_chips()) & set(unmeasured().chips)
-    borrowing = {*calibrated_chips(), *" ".join(CHIPS_OF.values()).split()}
+                assert name in figure.source or coefficient in (kernels.derate(name) or {})
+    assert not set(serving.calibrated_chips()) & set(kernels.unmeasured().chips)
+    borrowing = {*serving.calibrated_chips(), *" ".join(CHIPS_OF.values()).split()}
     assert set(gpu_names()) - borrowing == {"rubin-ultra", "mi440x"}
     with pytest.raises(MissingFigureError):
-        calibrated(load_gpu("rubin-ultra"))
+        serving.calibrated(load_gpu("rubin-ultra"))
 
 
 def test_engines_and_drafts() -> None:
-    assert require_engine("") == ANY_ENGINE
-    assert require_engine("TensorRT-LLM") == require_engine(" TRTLLM ") == "trtllm"
+    assert serving.require_engine("") == serving.ANY_ENGINE
+    assert serving.require_engine("TensorRT-LLM") == serving.require_engine(" TRTLLM ") == "trtllm"
     with pytest.raises(InputError, match=r"`engine` ollama: measured engines are .*sglang"):
-        calibrated(load_gpu("h100-sxm"), "ollama")
-    lengths = [accept_length(drafts) for drafts in range(MAX_DRAFTS + 1)]
+        serving.calibrated(load_gpu("h100-sxm"), "ollama")
+    lengths = [serving.accept_length(drafts) for drafts in range(serving.MAX_DRAFTS + 1)]
     assert lengths == [1.0, *(SERVING["shared"][f"accept.{drafts}"] for drafts in (1, 2, 3))]
     assert lengths == sorted(lengths)
     with pytest.raises(MissingFigureError, match=r"`draft_tokens` 4: .*1 to 3 drafts"):
-        accept_length(4)
+        serving.accept_length(4)
 
 
 def test_int4_experts_are_slower_on_chips_that_were_measured_so() -> None:
@@ -336,9 +348,9 @@ def test_int4_experts_are_slower_on_chips_that_were_measured_so() -> None:
     rates = stage_rates(resolve_cluster("mi300x"), [0], kimi.precision.values())
     shape = StepShape(sequences=64.0)
     work = even_expert_work(kimi.moe, shape, weights=kimi.precision["experts"], rates=rates)
-    cdna, hopper = calibrated(load_gpu("mi300x")), calibrated(load_gpu("h200-sxm"))
+    cdna, hopper = serving.calibrated(load_gpu("mi300x")), serving.calibrated(load_gpu("h200-sxm"))
     assert hopper["experts.int4"] == 1.0
-    assert cdna["experts.int4"] < calibrated(load_gpu("mi355x"))["experts.int4"] < 1.0
+    assert cdna["experts.int4"] < serving.calibrated(load_gpu("mi355x"))["experts.int4"] < 1.0
     for chip in (cdna, hopper):
         assert work.seconds(chip)[1] == pytest.approx(
             work.memory_s / (chip["experts.int4"] * chip["hbm.experts"])
@@ -352,14 +364,14 @@ def test_int4_experts_are_slower_on_chips_that_were_measured_so() -> None:
 
 def test_too_few_rows_of_an_engine_give_way_to_all_and_say_so() -> None:
     few = ERRORS["chips"]["gb200"]["engines"]["vllm"]["rows"]
-    assert few < MIN_ROWS
+    assert few < errors.MIN_ROWS
     error = error_of("gb200", "vllm")
-    assert (error.engine, error.note) == (EACH_ENGINE, f"since {few} rows for vllm are too few")
+    assert (error.engine, error.note) == (errors.EACH_ENGINE, f"since {few} rows for vllm are too few")
     assert error.rows == ERRORS["chips"]["gb200"]["engines"]["any"]["rows"]
     assert not error.borrowed
     assert error_of("gb300", "sglang").note == "since 0 rows for sglang are too few"
-    assert error_behind(PEAK) is None, "coefficients of other origin have no error"
-    assert error_behind(replace(calibrated(load_gpu("gb200")), chip="mine")) is None
+    assert errors.error_behind(PEAK) is None, "coefficients of other origin have no error"
+    assert errors.error_behind(replace(serving.calibrated(load_gpu("gb200")), chip="mine")) is None
 
 
 @pytest.mark.parametrize("chip", ["mi455x", "tpu-v5p"])
@@ -369,7 +381,11 @@ def test_an_unmeasured_chip_takes_the_widest_band(chip: str) -> None:
     }
     worst = max(served, key=lambda name: served[name]["left_out"]["band"])
     error = error_of(chip)
-    assert (error.chip, error.stand_in_for, error.borrowed) == (calibrated(load_gpu(chip)).chip, chip, True)
+    assert (error.chip, error.stand_in_for, error.borrowed) == (
+        serving.calibrated(load_gpu(chip)).chip,
+        chip,
+        True,
+    )
     assert (error.left_out_chip, error.band) == (worst, served[worst]["left_out"]["band"])
     assert error.band > 1
 
@@ -378,36 +394,24 @@ def test_a_cluster_of_two_chips_has_two_errors(tmp_path: Path) -> None:
     file = tmp_path / "mixed.yaml"
     file.write_text("name: mixed\ndomains:\n- {part: hgx-h100}\n- {part: hgx-h200}\n- {part: hgx-h100}\n"
                     "fabric: {kind: rail, nic: 400 Gb/s}\n")  # fmt: skip
-    rows = errors_in(Deployment(resolve_cluster(str(file)), resolve_model("llama-3.1-8b"), Workload()))
+    rows = errors.errors_in(Deployment(resolve_cluster(str(file)), resolve_model("llama-3.1-8b"), Workload()))
     assert [error.chip for error in rows] == ["h100-sxm", "h200-sxm"]
-    data = error_to_dict(rows)
-    assert data["band"] == max(error.band for error in rows) == widest(rows).band
+    data = errors.error_to_dict(rows)
+    assert data["band"] == max(error.band for error in rows) == errors.widest(rows).band
     assert [row["chip"] for row in data["each"]] == ["h100-sxm", "h200-sxm"]
-    assert "each" not in error_to_dict(rows[:1])
-    assert error_to_dict(()) is None
+    assert "each" not in errors.error_to_dict(rows[:1])
+    assert errors.error_to_dict(()) is None
 
 
 # --- recipes of published runs
 
 
-def recipe_of(model: str, *chips: str) -> tuple[object, ...]:
-    recipe, _ = published_recipe(chips, resolve_model(model))
-    return recipe.narrowed(resolve_model(model)), recipe.kv_dtype, recipe.draft_tokens, recipe.overlap
-
-
-def test_recipes_are_those_of_public_configurations() -> None:
-    for chip in ("b200-sxm", "gb300", "rubin"):
-        assert recipe_of("deepseek-r1", chip) == ("nvfp4,attention=fp8", "fp8", 3, False)
-    assert recipe_of("deepseek-r1", "h800-sxm") == (None, "bf16", 0, True)
-    assert recipe_of("qwen3-235b-a22b", "mi355x") == ("experts=mxfp4", "fp8", 0, False)
-    # of any model, none makes weights wider
-    assert recipe_of("qwen3-235b-a22b", "h100-sxm")[0] == "fp8"
-    assert recipe_of("kimi-k2.5", "h100-sxm")[0] is None  # INT4 experts
-    assert recipe_of("kimi-k3", "gb200")[0] is None  # MXFP4 experts are as narrow as NVFP4
-
-
 def test_a_recipe_says_where_it_is_from_and_a_chip_whose_it_takes() -> None:
     r1 = resolve_model("deepseek-r1")
+    recipe, _ = published_recipe(["gb300"], r1)
+    assert (recipe.narrowed(r1), recipe.kv_dtype, recipe.draft_tokens) == ("nvfp4,attention=fp8", "fp8", 3)
+    kimi = resolve_model("kimi-k2.5")  # INT4 experts: a recipe of any model makes no weights wider
+    assert published_recipe(["h100-sxm"], kimi)[0].narrowed(kimi) is None
     assert published_recipe(["gb200"], r1)[1].startswith("InferenceX dsr1-fp4-")
     assert published_recipe(["rubin"], r1)[1].startswith("as on gb300: InferenceX dsr1-fp4-")
     assert published_recipe(["tpu-v7"], r1) == (None, "no public run of deepseek-r1 on tpu-v7")
@@ -415,7 +419,7 @@ def test_a_recipe_says_where_it_is_from_and_a_chip_whose_it_takes() -> None:
     table = validated(Recipes, shipped(RECIPES), "recipes.yaml")
     assert {recipe.source for recipe in table.recipes} == set(table.sources)
     for recipe in table.recipes:
-        assert recipe.draft_tokens <= MAX_DRAFTS
+        assert recipe.draft_tokens <= serving.MAX_DRAFTS
         assert recipe.draft_tokens == 0 or not {*ANY_MODEL} & {*recipe.models}
 
 

@@ -8,13 +8,11 @@ from functools import cache
 from itertools import combinations
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from cost.validation.predict import predict, unpredictable
 from cost.validation.read import Point, Pool, read_measurements, shipped_files
-from cost.validation.statistics import errors_of, inside
-from cost.validation.under_load import with_first_tokens
+from cost.validation.statistics import errors_of
 
 SAMPLE = Path(__file__).parents[2].parent / "shared/data/serving_measurements/silicon_calibration.csv"
 SHIPPED = {path.name: path for path in shipped_files()}
@@ -55,19 +53,6 @@ def test_errors_on_the_silicon_sample(monkeypatch):
     assert told.rows >= 2300
     assert told.median_abs_error <= 0.105
     assert told.mean_abs_error <= 0.16
-
-
-@pytest.mark.wide
-@absent
-def test_first_tokens_of_the_silicon_sample(monkeypatch):
-    """Simulated, and corrected by runs among which they are: what they are worth on others fit_ttft.py prints."""
-    points, predictions = sample_errors(monkeypatch, "ttft_ms")
-    points, predictions = points[::10], predictions[::10]
-    rows = list(zip(points, with_first_tokens(points, predictions), strict=True))
-    assert all(prediction.value is not None for _, prediction in rows)
-    off = np.abs([prediction.value / point.measured - 1 for point, prediction in rows])
-    assert np.median(off) <= 0.2
-    assert 0.76 <= np.mean([inside(*row) for row in rows]) <= 0.92
 
 
 @pytest.mark.wide

@@ -234,19 +234,6 @@ def test_keys_in_a_section_or_flat():
     assert {layer.attention.kind for layer in layers_of(off)} == {"gqa"}, "switched off, it is plain"
 
 
-def test_what_kimi_k3_adds_by_hand():
-    plain, more = layers_of(KIMI), layers_of(K3)
-    assert more[3].attention.modules["gate"] == 64 * 4 * 8
-    assert more[0].attention.modules["gate"] - plain[0].attention.modules["gate"] == 64 * 64 - (64 + 64) * 16
-    assert [layer.norm_params - 2 * 64 for layer in more] == [4 * 64] * 4
-    assert more[1].ffn.expert_params == 3 * 32 * 24
-    assert more[1].ffn.shared_params - plain[1].ffn.shared_params == 2 * 64 * 32 + 32
-    wide, narrow = (model_from_config(config, name="k3") for config in (KIMI, K3))
-    assert (wide.expert_hidden, narrow.expert_hidden) == (64, 32)
-    assert narrow.final_norm_params == 3 * 64
-    assert narrow.omitted == ("vision tower",)
-
-
 def test_glm_5_3_pools_its_index_and_mixes_streams():
     linear, picked = layers_of(GLM53)[0], layers_of(GLM53)[3]
     assert (linear.attention.kind, picked.attention.kind, picked.attention.pool) == ("kda", "dsa", 4)
@@ -254,23 +241,6 @@ def test_glm_5_3_pools_its_index_and_mixes_streams():
     assert picked.attention.other_params == 16 + 16 + 2 * 8 + 4 * 8
     assert picked.norm_params == 2 * 64 + 2 * ((2 + 2) * 2 * (2 * 64 + 1) + 3)
     assert picked.attention.cache_bytes(100, 2) == 100 * (16 * 2 + (8 + 4 * 8 / 128) / 4)
-
-
-def test_gemma_4_with_embeddings_a_layer_and_shared_keys_by_hand():
-    keys = {"hidden_size_per_layer_input": 8, "num_kv_shared_layers": 2, "use_double_wide_mlp": True}
-    config = within(GEMMA4, "text_config", enable_moe_block=False, attention_k_eq_v=False, **keys)
-    model = model_from_config(config, name="e2b")
-    first, last = model.layers[1], model.layers[3]
-    assert first.ffn.params == 3 * 64 * 96 + 3 * 64 * 8
-    assert last.ffn.params == 3 * 64 * 192 + 3 * 64 * 8
-    assert (first.attention.kv_heads, first.attention.modules["v"]) == (2, 64 * 2 * 32)
-    assert [layer.attention.own_cache for layer in model.layers] == [True, True, False, False]
-    assert model.embedding_params == 100 * 64 + 100 * 4 * 8
-    assert model.head_params == 100 * 64
-    assert model.final_norm_params == 64 + 8
-    assert sum(layer.attention.cache_bytes(100, 2) for layer in model.layers) == 2 * 2 * 2 * (
-        16 * 8 + 32 * 100
-    )
 
 
 def test_step_has_more_heads_where_it_has_a_window():

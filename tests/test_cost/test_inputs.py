@@ -16,7 +16,7 @@ from cost.experts.loads import ExpertLoads
 from cost.experts.tokens.reach import ExpertUse, balanced_use, expert_use
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
-from cost.inputs.machine import PEAK, Efficiency, Unit, stage_rates
+from cost.inputs.machine import PEAK, Efficiency, stage_rates
 from cost.inputs.workload import Workload
 from cost.quantity import MAX_CONTEXT_TOKENS
 from cost.resolve import resolve_model
@@ -106,16 +106,6 @@ def test_without_a_fabric_between_domains_there_is_no_rate(toy):
         Deployment(build_cluster(ClusterSpec("none", (), None)), toy.model(), Workload())
     with pytest.raises(InputError, match="`engine` nobody: measured engines are"):
         Deployment(toy.cluster(4), toy.model(), Workload(), engine="nobody")
-
-
-def test_wider_units_and_their_peaks_over_the_made_for_one(toy):
-    # 200 Tflop/s in FP8, 100 in BF16; the other chip has BF16 alone
-    one = stage_rates(toy.cluster(4), range(4), ["fp8", "bf16", "nvfp4"])
-    assert one.wider == {"fp8": (("bf16", 0.5),), "bf16": (), "nvfp4": (("bf16", 0.5),)}
-    assert one.units("experts", "fp8") == (Unit("experts.fp8", (("experts.bf16", 0.5),)),)
-    old = toy.gpu(fp8=0, bf16=5e13, name="old")
-    both = stage_rates(toy.cluster(4, toy.domain(4, chip=old)), range(8), ["fp8"])
-    assert both.wider == {"fp8": ()}
 
 
 def test_a_stage_runs_at_the_pace_of_its_slowest_chip(toy):

@@ -21,7 +21,7 @@ from cost.queueing.load import (
 )
 from cost.queueing.pools import EnginePool, EnginePools, pools_of
 from cost.queueing.requests import Requests, made_requests
-from cost.queueing.schedulers import SCHEDULERS, Scheduler
+from cost.queueing.schedulers import Scheduler
 from cost.queueing.simulation import Simulation, Transfers
 from cost.queueing.steps import CACHED_TOKENS, PRICED_TOKENS, StepTable
 from cost.queueing.traces import read_trace
@@ -117,15 +117,6 @@ def test_caches_that_arrive_at_one_engine_share_its_links():
     crowded = two_pools(1e9, 2, senders=2, room=1027.0)  # one of them starts again
     assert crowded.preempted
     assert crowded.done_s.max() > outcome.done_s.max()
-
-
-@pytest.mark.parametrize("engine", [*SCHEDULERS])
-def test_prompts_delay_others_unless_they_go_first(engine):
-    scheduler = SCHEDULERS[engine]
-    asked = Requests([0.0, 0.05], [100, 6000], [400, 1], [0, 0])
-    outcome = served(asked, Engine(table(), scheduler, 1e6))
-    stall = (outcome.done_s - outcome.first_s)[0] - 399 * (0.002 + 1e-3 * (1 + 300 / 1e4))
-    assert stall == pytest.approx(0.5, abs=0.3)  # one step of 6,000 tokens
 
 
 def pools(workers):
@@ -345,17 +336,3 @@ def test_no_candidate_serves_more_and_the_best_keeps_its_limits(monkeypatch: pyt
         assert served.requests_per_s < best.requests_per_s * (
             1 + 4 * RATE_TOLERANCE
         )  # tries differ in their streams
-
-
-ASKED = {"model": "llama-3.1-70b", "isl": 2000, "osl": 200}
-
-
-@pytest.mark.wide
-def test_a_fleet_under_load_is_larger_than_one_on_average_and_keeps_its_limits() -> None:
-    asked = {**ASKED, "cluster": "hgx-h200", "req_s": 20, "ttft_ms": 2000}
-    found = rackplan.size(**asked, ttft_p99_ms=1500)
-    average = rackplan.size(**asked)
-    assert found.on_average == average.gpus <= found.gpus
-    assert found.served.requests_per_s >= 20
-    looser = rackplan.size(**asked, ttft_p99_ms=6000)
-    assert looser.gpus <= found.gpus

@@ -53,22 +53,6 @@ def test_narrow_slices_use_multipliers_badly(toy):
     assert kernel_seconds(3.0, 4.0, toy.coefficients(ideal=False)) == 5.0
 
 
-@pytest.mark.parametrize(
-    ("name", "term"),
-    [
-        ("layer", "overhead"),
-        ("moe_layer", "overhead"),
-        ("step", "overhead"),
-        ("index_layer", "sparse_attention"),
-    ],
-)
-def test_a_fixed_delay_is_counted_by_what_it_belongs_to(toy, name, term):
-    parts, rates = Parts(counts={f"delay.{name}": 7}), toy.machine(toy.cluster(4)).rates
-    cost = priced(parts, toy.coefficients(**{f"delay__{name}": 1e-3}), rates)
-    assert some(cost.parts_s) == {(term, "fixed overhead"): pytest.approx(7e-3)}
-    assert priced(parts, toy.coefficients(), rates).total_s == 0
-
-
 def test_ranks_wait_for_the_one_with_most_to_do(toy):
     uneven = replace(work(2.0, 3.0, layers=2), uneven=0.4)
     cost = StepCost()

@@ -235,26 +235,6 @@ DRAWN, CHOSEN_OF, CHOSEN = 4000, 24, 4
 RANDOM = np.random.default_rng(2)
 
 
-def trace_of(table: np.ndarray, *, repeated: bool = False) -> RoutingTrace:
-    counts = np.array([np.bincount(layer.ravel(), minlength=CHOSEN_OF) for layer in table])
-    return RoutingTrace(table.astype(np.int16), counts, table.shape[1], "t", repeated)
-
-
-def chosen(score: np.ndarray) -> np.ndarray:
-    return np.argsort(-(score + RANDOM.gumbel(size=(DRAWN, CHOSEN_OF))), axis=1)[:, :CHOSEN]
-
-
-def test_independent_choices_are_within_chance_however_popular_some_are() -> None:
-    popular = RANDOM.standard_normal(CHOSEN_OF)
-    statistics = coactivation(trace_of(np.stack([chosen(popular), chosen(popular[::-1])])))
-    assert statistics.within.beyond_chance_share < 0.02
-    traced, alone = statistics.domains[4]
-    assert traced == pytest.approx(alone, rel=0.02)
-    taste = 3 * RANDOM.standard_normal((4, CHOSEN_OF))
-    topics = coactivation(trace_of(chosen(taste[RANDOM.integers(0, 4, DRAWN)])[None]))
-    assert topics.within.beyond_chance_share > 0.2
-
-
 @pytest.mark.parametrize(("experts", "k", "parts"), [(6, 2, 2), (7, 3, 3), (5, 5, 2), (4, 1, 2)])
 def test_independent_reach_is_that_of_all_sets(experts: int, k: int, parts: int) -> None:
     odds, part_of = RANDOM.lognormal(0, 0.5, experts), np.arange(experts) * parts // experts

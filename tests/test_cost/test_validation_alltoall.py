@@ -11,7 +11,7 @@ from cost.validation.predict import alltoall_case, predict_alltoall
 from cost.validation.read import AllToAll, Point, Pool, read_measurements
 
 OURS = Path(cost.validation.__file__).parent / "data" / "alltoall.csv"
-POINTS = read_measurements(OURS)
+TRANSCRIBED = read_measurements(OURS)
 SHAPE = AllToAll("deepep-ll", 128, 7168, 256, 8, "fp8", "bf16")
 
 
@@ -25,9 +25,9 @@ def predicted(**changes):
 
 
 def test_transcribed_points_are_predicted_within_a_few_percent():
-    values = [prediction.value for prediction in predict_alltoall(POINTS)]
+    values = [prediction.value for prediction in predict_alltoall(TRANSCRIBED)]
     assert None not in values
-    errors = np.abs(np.array(values) / np.array([row.measured for row in POINTS]) - 1)
+    errors = np.abs(np.array(values) / np.array([row.measured for row in TRANSCRIBED]) - 1)
     assert np.median(errors) < 0.03
     assert np.mean(errors < 0.2) > 0.98
 

@@ -17,31 +17,11 @@ from cost.step.step import even_parts, priced
 from cost.terms.registry import TERMS
 from cost.validation.predict import group_points, machines
 from cost.validation.read import Point, Pool
-from helpers import ROOT, script
+from helpers import ROOT
 
 pytestmark = pytest.mark.skipif(
     not (ROOT / "benchmarks").is_dir(), reason="the benchmarks are not part of this copy"
 )
-
-
-@pytest.fixture(scope="module")
-def bench():
-    return script("benchmarks/kernels.py", "kernel_benchmark")
-
-
-@pytest.mark.parametrize(
-    ("made", "flop", "read"),
-    [
-        (("dense", "qkv", "bf16", 1), 2 * 8192 * 10_240, 2 * 8192 * 10_240),
-        (("experts", "fp8", 1), 2 * 32 * 7168 * 4096, 32 * 7168 * 4096),
-        (("prompt", 4096), 4 * 64 * 128 * 4096 * 4096 / 2, 0),
-        (("decode", 8192), 4 * 64 * 128 * 64 * 8192, 2 * 8 * 128 * 2 * 64 * 8192),
-    ],
-)
-def test_work_of_a_kernel_by_hand(bench, made, flop, read):
-    name, *size = made
-    kernel = getattr(bench, name)(*size)
-    assert (kernel.flop, kernel.read) == (flop, read)
 
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "calibration"

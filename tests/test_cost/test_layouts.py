@@ -38,15 +38,6 @@ def test_replicas_stages_and_tensor_parallelism(toy):
     assert unequal.describe(moe=False) == "attention DP 6, TP 1, 2 stages, 1 replica"
 
 
-def test_simpler_is_less_tensor_parallelism_then_wider_groups(toy):
-    wide = toy.layout([(range(4), range(2))])
-    replicas = toy.layout([(range(2), range(2))], [(range(2, 4), range(2))])
-    staged = toy.layout([(range(2), range(1)), (range(2, 4), range(1, 2))])
-    tensor = toy.layout([(range(4), range(2))], tp=2)
-    ordered = sorted([tensor, staged, replicas, wide], key=lambda layout: layout.simplicity)
-    assert ordered == [wide, replicas, staged, tensor]
-
-
 WORKLOAD = Workload()
 
 

@@ -141,6 +141,8 @@ def test_the_most_requests_are_just_within_the_limits():
     assert at.keeps
     assert not beyond.keeps
     assert at.goodput_per_s == pytest.approx(0.8 * single.low, rel=0.1)
+    with pytest.raises(InfeasibleError, match=r"no rate meets 5 ms to the first token .* take 5"):
+        most_requests(pools(1), make, LoadLimits(0.005, None), 1.0)
 
 
 @pytest.mark.parametrize("rate", [4.0, 20.0])
@@ -157,16 +159,6 @@ def test_streams_start_with_engines_as_full_as_they_stay(rate):
     outcome = under_load(engine, stream_of(engine, lengths)(rate, 0), LoadLimits(None, None))
     assert in_engines(engine, lengths, rate) == pytest.approx(rate * outcome.e2e_s.mean(), rel=0.1)
     assert outcome.requests_per_s == pytest.approx(rate, rel=0.05)
-
-
-def test_a_limit_that_single_requests_miss_is_named():
-    with pytest.raises(InfeasibleError, match=r"no rate meets 5 ms to the first token .* take 5"):
-        most_requests(
-            pools(1),
-            lambda rate, seed: made_requests(Lengths.of(500, 20), 200, requests_per_s=rate, seed=seed),
-            LoadLimits(0.005, None),
-            1.0,
-        )
 
 
 def test_lengths_and_arrivals_are_as_asked():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from cost.serving.cache_path import OUT_REACH, UP_REACH, kv_path, prompt_cache_bytes
-from cost.serving.limits import LimitError, relax_default_limits, rounded_down, rounded_up
+from cost.serving.limits import rounded_down, rounded_up
 from topology import InputError, build_cluster, resolve_cluster
 
 
@@ -52,30 +52,6 @@ def test_two_clusters_take_the_slower_nics() -> None:
     spec = replace(slow.cluster.spec, scale_out=None)
     with pytest.raises(InputError, match="no `fabric:`"):
         kv_path(rack, replace(slow, cluster=build_cluster(spec)))
-
-
-@dataclass(frozen=True)
-class Level:
-    tpot_s: float | None = 0.05
-    ttft_s: float | None = 2.0
-
-
-def hard(level: Level) -> Level:
-    """Solve nothing faster than 0.1 s a token and 3 s to the first."""
-    for name, least in (("tpot_s", 0.1), ("ttft_s", 3.0)):
-        value = getattr(level, name)
-        if value is not None and value < least:
-            raise LimitError(name, f"{name} is out of reach")
-    return level
-
-
-def test_usual_limits_give_way_and_are_named() -> None:
-    answer, left_out = relax_default_limits(hard, Level(), {"tpot_s", "ttft_s"})
-    assert answer == Level(None, None)
-    assert [error.limit for error in left_out] == ["tpot_s", "ttft_s"]
-    assert relax_default_limits(hard, Level(0.2, 4.0), {"tpot_s", "ttft_s"}) == (Level(0.2, 4.0), ())
-    with pytest.raises(LimitError, match="ttft_s"):  # one that was asked for stays
-        relax_default_limits(hard, Level(), {"tpot_s"})
 
 
 @given(st.floats(1e-6, 1e9))

@@ -7,30 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cost.calibration.serving import calibrated
-from cost.inputs.deployment import Deployment
-from cost.inputs.layout import StageSpec
-from cost.inputs.machine import PEAK, Unit, kernels_for, on_prompts
-from cost.inputs.workload import CHUNK_TOKENS, GRAPHS, StepShape, Workload
-from cost.model import MoeFfn
-from cost.resolve import resolve_model
+from cost.inputs.machine import Unit, kernels_for
+from cost.inputs.workload import CHUNK_TOKENS, GRAPHS, StepShape
 from cost.step.score import Score
-from cost.step.step import busiest, even_parts, priced
+from cost.step.step import busiest, priced
 from cost.terms.alltoall import even_alltoall_parts
-from cost.terms.registry import TERMS
 from cost.terms.work import (
-    FIXED,
-    LayerStep,
     LinkPart,
     Parts,
     StepCost,
-    Term,
     Work,
     kernel_seconds,
 )
-from topology import load_gpu, resolve_cluster
 from topology.base.errors import InputError
-from topology.base.figures import Evidence, Figure
+from topology.base.figures import Evidence
 
 
 def work(compute=2.0, memory=3.0, *, fraction="gemm.bf16", hbm="hbm.weights", layers=1.0, columns=np.inf):
@@ -73,27 +63,6 @@ def test_the_engine_loses_a_share_of_the_time_of_kernels(toy):
     # 3 s and 3 s of waiting and 1 s; neither links nor delays
     assert cost.parts_s["engine", "fixed overhead"] == pytest.approx(0.7)
     assert cost.total_s == pytest.approx(7.0 + 0.7 + 5.0 + 7.0)
-
-
-def _route(parts: Parts, at: LayerStep) -> None:
-    parts.count("delay.route", at.count * isinstance(at.layer.ffn, MoeFfn))
-
-
-def test_a_delay_that_no_fit_knows_needs_its_term_alone(monkeypatch):
-    model = resolve_model("deepseek-v2-lite")  # 26 of 27 layers have experts
-    seconds = Figure(30e-6, "s", Evidence.MEASURED, "by hand")
-    route = Term("route", "#225577", known_delays={"delay.route": seconds}, of_layer=_route)
-    deployment = Deployment(resolve_cluster("hgx-h100"), model, Workload())
-    machine = deployment.machine(StageSpec(tuple(range(8)), range(27)))
-    shape = StepShape(tp=1, attention_dp=1, ep=8, slots=64, domain_gpus=8).under(Workload(), 8.0)
-    before = priced(even_parts(model, shape, machine), machine.efficiency, machine.rates)
-    monkeypatch.setitem(TERMS, "route", route)
-    parts = even_parts(model, shape, machine)
-    after = priced(parts, machine.efficiency, machine.rates)
-    assert after.parts_s["route", FIXED] == pytest.approx(26 * 30e-6, rel=1e-12)
-    assert {name: s for name, s in after.terms_s.items() if name != "route"} == before.terms_s
-    assert after.floor_s == before.floor_s
-    assert "route" not in priced(parts, PEAK, machine.rates).terms_s
 
 
 def test_one_attention_group_sends_nothing(toy):
@@ -164,21 +133,6 @@ def test_a_graph_takes_the_next_size_and_its_padding_has_no_cache():
     assert (shape.sequences * 2).tolist() == [1, 8, 384, 4000]  # beyond the largest: as many as there are
     assert (shape.sequences * shape.context).tolist() == pytest.approx([500.0, 2500.0, 129_000.0, 2e6])
     assert np.all(np.diff(GRAPHS) > 0)
-
-
-def test_kernels_reach_more_on_prompts_but_for_experts_beside_decoding():
-    table = {name: figure.value for name, figure in calibrated(load_gpu("h100-sxm")).table.items()}
-    beside, alone = (
-        {name: on_prompts(name, value, table.__getitem__, mixed=mixed) for name, value in table.items()}
-        for mixed in (True, False)
-    )
-    assert table["gemm.fp8"] < beside["gemm.fp8"] <= 0.85
-    assert beside["gemm.bf16"] == table["gemm.bf16"]
-    assert table["attention.prefill"] < beside["attention.prefill"] <= 0.75
-    assert beside["experts.fp8"] == pytest.approx(table["experts.fp8"] / 1.5)
-    assert alone["experts.fp8"] == table["experts.fp8"]
-    assert on_prompts("attention.prefill", 0.9, table.__getitem__) == 0.9, "never less than what decodes"
-    assert PEAK["prompts.gemm"] == 0
 
 
 def score(parts_s: dict[tuple[str, str], float]) -> Score:

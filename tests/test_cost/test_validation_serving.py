@@ -363,15 +363,6 @@ def test_more_engines_and_engines_that_prefill_alone_wait_less():
     assert many_ms < few_ms
 
 
-def test_tensorrt_llm_waits_for_other_attention_groups_to_have_prompts():
-    groups = replace(ROW, engine="trtllm", pool=Pool(attention_dp=8, ep=8))
-    waiting, others = seconds(groups, replace(groups, engine="vllm"))
-    (step_ms,) = (prediction.value for prediction in predict([replace(groups, quantity="tpot_ms")], PHYSICS))
-    assert 30 * step_ms < waiting - others < 70 * step_ms
-    whole, alike = seconds(replace(ROW, engine="trtllm"), ROW)
-    assert abs(whole - alike) < 10 * step_ms
-
-
 def test_users_in_step_wait_for_each_other_in_a_pool_that_prefills():
     few, many = (
         replace(ROW, phase="disaggregated", concurrency=users, prefill_pool=ROW.pool) for users in (64, 512)

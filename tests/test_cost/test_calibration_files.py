@@ -14,7 +14,6 @@ import yaml
 import helpers
 from cost.calibration import alltoall, errors, kernels, serving
 from cost.calibration.first_token import FirstTokenCalibration
-from cost.config.precision import classes_given
 from cost.experts.tokens.volumes import FAMILIES
 from cost.inputs.deployment import Deployment
 from cost.inputs.machine import COEFFICIENTS, PEAK, is_fraction, stage_rates
@@ -410,15 +409,3 @@ def test_a_recipe_says_where_it_is_from_and_a_chip_whose_it_takes() -> None:
     for recipe in table.recipes:
         assert recipe.draft_tokens <= serving.MAX_DRAFTS
         assert recipe.draft_tokens == 0 or not {*ANY_MODEL} & {*recipe.models}
-
-
-def test_formats_of_weights_by_class() -> None:
-    assert classes_given("FP8") == dict.fromkeys(("experts", "shared", "attention", "dense"), "fp8")
-    assert classes_given("nvfp4,attention=fp8") == classes_given("nvfp4") | {"attention": "fp8"}
-    assert classes_given(None) == {}
-    part = resolve_model("glm-5", weights="experts=nvfp4, shared=fp8")
-    assert {part.precision[name] for name in ("attention", "dense", "head")} == {"bf16"}
-    assert (part.precision["experts"], part.precision["shared"]) == ("nvfp4", "fp8")
-    for wrong in ("fp8,nvfp4", "experts=fp8,experts=nvfp4", "experts=", "router=fp8", ""):
-        with pytest.raises(InputError, match="`weights`"):
-            classes_given(wrong)

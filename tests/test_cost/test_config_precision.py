@@ -147,6 +147,15 @@ def test_weights_override_the_layers_alone_and_survive_the_plan_file():
     model = resolve_model("deepseek-v3", weights="nvfp4")
     assert [model.precision[name] for name in (*MATMUL, "head")] == ["nvfp4"] * 4 + ["bf16"]
     assert model.precision_source == "`weights` nvfp4"
+    part = resolve_model("glm-5", weights="experts=nvfp4, shared=fp8")
+    assert (part.precision["experts"], part.precision["shared"], part.precision["dense"]) == (
+        "nvfp4",
+        "fp8",
+        "bf16",
+    )
+    for wrong in ("fp8,nvfp4", "experts=fp8,experts=nvfp4", "experts=", "router=fp8", ""):
+        with pytest.raises(InputError, match="`weights`"):
+            resolve_model("glm-5", weights=wrong)
     assert model_from_config(model.config, name=model.name) == model
     assert model_from_config(model.config, name=model.name, weights="bf16").precision["experts"] == "bf16"
     bare = {key: value for key, value in LLAMA.items() if key not in {"torch_dtype", "dtype"}}

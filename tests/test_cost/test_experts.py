@@ -155,15 +155,6 @@ def test_loads_carry_traces() -> None:
 V3 = Routing(256, 8)
 
 
-def test_all_gather_brings_every_token_once_a_domain():
-    volumes = alltoall_volumes("all-gather", V3, tokens=10, ep=16, domain_gpus=8)
-    assert volumes.out == pytest.approx(80 / 8)  # eight others' tokens, shared by eight GPUs
-    assert volumes.up == pytest.approx(7 * 10 + 80 * 7 / 8)
-    assert alltoall_volumes("all-gather", V3, tokens=10, ep=8, domain_gpus=8).up == 70
-    with pytest.raises(InputError, match="at least 1"):
-        alltoall_volumes("per-copy", V3, tokens=1, ep=0, domain_gpus=8)
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("limit", [(0, 0), (8, 4)])
 @pytest.mark.parametrize("ep", [8, 16, 64])

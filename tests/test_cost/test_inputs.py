@@ -86,17 +86,6 @@ def test_hgx_h100_from_its_links():
     assert stage_rates(build_cluster(oversubscribed), range(16), ["bf16"]).out_bytes_per_s == 50e9 / 4
 
 
-def test_each_rate_is_the_smallest_among_the_gpus(toy):
-    slow_chip = toy.domain(chip=toy.gpu(hbm=4e9, bf16=1e13, hbm_rate=2e12, name="big"))
-    slow_link = toy.domain(link=1e9)
-    cluster = toy.cluster(slow_chip, slow_link)
-    both = stage_rates(cluster, range(8), ["bf16"])
-    assert both.flop_per_s["bf16"] == 1e13
-    assert (both.hbm_bytes_per_s, both.up_bytes_per_s) == (1e12, 1e10)
-    alone = stage_rates(cluster, range(4), ["bf16"])
-    assert (alone.hbm_bytes_per_s, alone.up_bytes_per_s) == (2e12, 1e11)
-
-
 def test_without_a_fabric_between_domains_there_is_no_rate(toy):
     rates = stage_rates(toy.cluster(4, out=0), range(4), ["bf16"])
     assert (rates.out_bytes_per_s, rates.out_fabric) == (0.0, "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -59,15 +58,6 @@ def test_flop_per_byte_and_the_batch_that_balances() -> None:
     assert found["domains_wanted"] == math.ceil(200e6 / found["domain_tok_s"])
     alone = board("llama-3.1-70b", "hgx-h100").figures  # BF16: embeddings are read but not multiplied
     assert alone["unbatched_cost_ratio"] == pytest.approx(295, rel=0.01)
-
-
-def test_a_faster_mode_has_a_price_and_an_end() -> None:
-    # HBM in 20 ms, weights in 4: at 2.5 times the speed a quarter of the sequences share 8 ms
-    mode = step.faster(2.5, 0.020, 0.004)
-    assert mode.most == pytest.approx(5)
-    assert mode.price == pytest.approx((8 / 0.25) / (20 / 1))
-    assert step.faster(6, 0.020, 0.004).price is None
-    assert lecture()["faster_price_ratio"].value == 6
 
 
 # --- experts within a domain, layers over domains
@@ -220,14 +210,3 @@ def test_output_tokens_are_dearer_in_small_batches_and_over_two_domains() -> Non
     assert across_s > 1.1 * inside_s
     drains = [tier.drain_s for tier in drained(load_gpu("h100-sxm"))]
     assert drains[1:] == pytest.approx([2**36 / 51.2e9, 15.36e12 / 13e9, 24e12 / 285e6])
-
-
-def test_two_domains_need_a_fabric_between_them(tmp_path: Path) -> None:
-    path = tmp_path / "one.yaml"
-    switch = "structure: switch, links_per_switch: [5, 5, 4, 4], link: 25 GB/s"
-    path.write_text(f"name: one\ndomains: [{{gpu: h100-sxm, gpus: 8, gpus_per_node: 8, {switch}}}]\n")
-    cluster = resolve_cluster(str(path))
-    model = resolve_model("mixtral-8x7b")
-    stage = StageSpec(tuple(range(8)), range(len(model.layers)))
-    with pytest.raises(InputError, match="no `fabric:` connects"):
-        over_two_domains(Deployment(cluster, model, Workload(context=128)), stage, 1, 8)

@@ -6,7 +6,6 @@ import base64
 import io
 import json
 from collections.abc import Callable
-from itertools import combinations
 from math import exp, factorial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from cost.experts.loads import read_loads
 from cost.experts.traces.counts import Wanted
 from cost.experts.traces.open import is_routing, open_counts, read_routing
 from cost.experts.traces.routing import RoutingTrace, evenly_spaced
-from cost.experts.traces.statistics import coactivation, independent_reach
+from cost.experts.traces.statistics import coactivation
 from topology.base.errors import InputError
 
 TOKENS, LAYERS, EXPERTS, K = 40, 3, 6, 2
@@ -233,25 +232,6 @@ def test_broken_files_are_refused(tmp_path: Path, name: str, text: str, message:
 
 DRAWN, CHOSEN_OF, CHOSEN = 4000, 24, 4
 RANDOM = np.random.default_rng(2)
-
-
-@pytest.mark.parametrize(("experts", "k", "parts"), [(6, 2, 2), (7, 3, 3), (5, 5, 2), (4, 1, 2)])
-def test_independent_reach_is_that_of_all_sets(experts: int, k: int, parts: int) -> None:
-    odds, part_of = RANDOM.lognormal(0, 0.5, experts), np.arange(experts) * parts // experts
-    sets = list(combinations(range(experts), k))
-    weight = np.array([np.prod(odds[list(experts_of_set)]) for experts_of_set in sets])
-    weight /= weight.sum()
-    used = [
-        sum(w for w, experts_of_set in zip(weight, sets, strict=True) if e in experts_of_set)
-        for e in range(experts)
-    ]
-    reach = [
-        sum(
-            w for w, experts_of_set in zip(weight, sets, strict=True) if part in part_of[list(experts_of_set)]
-        )
-        for part in range(parts)
-    ]
-    assert independent_reach(np.array([used]), part_of, k)[0] == pytest.approx(reach, abs=1e-6)
 
 
 def test_what_chance_gives_is_the_mean_distance_of_poisson_counts() -> None:

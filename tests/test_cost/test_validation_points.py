@@ -70,21 +70,6 @@ def test_every_column_is_read(tmp_path):
     assert set(COLUMNS) - set(EVERY_COLUMN) == elsewhere | {"tpot_limit_ms", "prefill_gpus"}
 
 
-def test_what_is_left_open_is_the_model_s(tmp_path):
-    row = DECODE | {"attention_dp": "best", "ep": "8", "batch_per_gpu": "largest", "tpot_limit_ms": "50"}
-    point = read(tmp_path, **row)
-    assert (point.pool, point.batch) == (
-        Pool(tp=0, attention_dp=0, ep=8, moe_tp=0, workers=0, best=True),
-        math.inf,
-    )
-    assert (point.tpot_limit_ms, point.is_open) == (50, True)
-    drafted = read(tmp_path, **DECODE, draft_tokens="unknown")
-    assert not drafted.drafts_recorded
-    served = DECODE | SERVED | {"prefill_tp": "best", "gpus": "24", "prefill_gpus": "8"}
-    point = read(tmp_path, **served)
-    assert (point.prefill_pool.best, point.prefill_gpus) == (True, 8)
-
-
 def test_shipped_files_and_examples_of_the_page_are_read(tmp_path):
     for path in shipped_files():
         assert all(point.source for point in read_measurements(path))
@@ -127,6 +112,9 @@ def test_blank_widths_follow_from_the_others(tmp_path, cells, pool):
         ("quantity", "TPOT", "quantity", "tpot_ms"),
         ("measured", "1,234.5", "measured", 1234.5),
         ("engine", "SGLang", "engine", "sglang"),
+        ("batch_per_gpu", "largest", "batch", math.inf),
+        ("attention_dp", "best", "pool", Pool(tp=0, attention_dp=0, ep=0, moe_tp=0, workers=0, best=True)),
+        ("draft_tokens", "unknown", "drafts_recorded", False),
     ],
 )
 def test_spellings(tmp_path, column, text, name, value):

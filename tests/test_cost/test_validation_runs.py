@@ -1,13 +1,15 @@
-"""Points as runs: a user's on top of those that ship, bands of predictions, runs at a question's conditions."""
+"""Points as runs of a user, bands, published runs; measured dispatches and combines."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import cost.validation
 from cost.calibration.correction import shipped_correction
 from cost.calibration.errors import errors_in
 from cost.inputs.deployment import Deployment
@@ -15,8 +17,8 @@ from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from cost.validation.bands import error_of_point, with_bands
 from cost.validation.measured import comparable_points, predicted, published_runs
-from cost.validation.predict import predict
-from cost.validation.read import measurements_of, read_measurements
+from cost.validation.predict import alltoall_case, predict, predict_alltoall
+from cost.validation.read import AllToAll, Point, Pool, measurements_of, read_measurements
 from cost.validation.runs import measured_runs, with_own_runs
 from topology import resolve_cluster
 from topology.base.errors import InputError
@@ -120,3 +122,55 @@ def test_each_run_has_the_prediction_for_its_own_conditions() -> None:
     for run, prediction in zip(runs, wanted, strict=True):
         assert prediction.value is not None
         assert told[run.id] == pytest.approx(run.tok_s_per_gpu * prediction.value / run.row.measured)
+
+
+OURS = Path(cost.validation.__file__).parent / "data" / "alltoall.csv"
+TRANSCRIBED = read_measurements(OURS)
+SHAPE = AllToAll("deepep-ll", 128, 7168, 256, 8, "fp8", "bf16")
+
+
+def point(**changes):
+    base = Point("p", "test", "dispatch_us", 1.0, "alltoall", "hgx-h100", pool=Pool(ep=32), alltoall=SHAPE)
+    return replace(base, **changes)
+
+
+def dispatch_of(**changes):
+    return predict_alltoall([point(**changes)])[0]
+
+
+def test_transcribed_points_are_predicted_within_a_few_percent():
+    values = [prediction.value for prediction in predict_alltoall(TRANSCRIBED)]
+    assert None not in values
+    errors = np.abs(np.array(values) / np.array([row.measured for row in TRANSCRIBED]) - 1)
+    assert np.median(errors) < 0.03
+    assert np.mean(errors < 0.2) > 0.98
+
+
+def test_a_row_says_why_it_is_not_predicted():
+    assert "not known" in dispatch_of(alltoall=replace(SHAPE, kernel="telegraph")).reason
+    stand_in = dispatch_of(cluster="mi355x", pool=Pool(ep=8))
+    assert math.isfinite(stand_in.value)
+    assert "not measured on xgmi-mi355x" in stand_in.reason
+    assert "format not known" in dispatch_of(alltoall=replace(SHAPE, dispatch_dtype="fp3")).reason
+    assert "tokens per GPU" in dispatch_of(alltoall=replace(SHAPE, tokens=0)).reason
+    assert "not the time of" in dispatch_of(alltoall=None).reason
+    assert dispatch_of(cluster="hgx-h999").value is None
+    assert (
+        dispatch_of(cluster="rubin-ultra-nvl144", pool=Pool(ep=288)).value is None
+    )  # nothing joins its domains
+    assert (
+        "inside a scale-up domain" in dispatch_of(alltoall=replace(SHAPE, kernel="nvlink-one-sided")).reason
+    )
+
+
+def test_links_and_domains_of_the_row_come_first():
+    base = dispatch_of().value
+    assert dispatch_of(out_bytes_per_s=25e9).value > 1.5 * base
+    assert dispatch_of(gpus_per_domain=32).value < base  # all of it over NVLink
+    phases = {128: "deepep-ll", 4096: "deepep-normal"}  # a row without a kernel takes that of its phase
+    for tokens, kernel in phases.items():
+        case = alltoall_case(point(alltoall=replace(SHAPE, kernel="", tokens=tokens)))
+        assert case.use.kernel.name == kernel
+    alone = point(pool=Pool(ep=8))
+    slower = replace(alone, up_bytes_per_s=200e9)
+    assert predict_alltoall([slower])[0].value > predict_alltoall([alone])[0].value

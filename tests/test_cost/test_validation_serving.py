@@ -164,16 +164,8 @@ def test_stages_are_priced_as_in_a_sweep(stages):
 
 
 OPEN = Pool(tp=0, attention_dp=0, ep=0, moe_tp=0, workers=0, best=True)
-OPEN_DECODE = Point(
-    *("a", "test", "tok_s_per_gpu", 1.0, "decode", "hgx-h200", "deepseek-v3"),
-    pool=OPEN,
-    gpus=16,
-    batch=32,
-    context=2000,
-)
-OPEN_SERVED = replace(
-    OPEN_DECODE, phase="aggregated", batch=0.0, context=0.0, concurrency=64, isl=1000, osl=200
-)
+OPEN_DECODE = replace(DECODE, quantity="tok_s_per_gpu", cluster="hgx-h200", pool=OPEN, gpus=16)
+OPEN_SERVED = replace(SERVED, quantity="tok_s_per_gpu", pool=OPEN, gpus=16)
 OPEN_SPLIT = replace(OPEN_SERVED, phase="disaggregated", cluster="gb200-nvl72", prefill_pool=OPEN, gpus=32)
 
 
@@ -322,20 +314,10 @@ def test_other_lengths_and_formats_are_other_frontiers_and_too_fast_has_no_layou
     assert errors_of_frontiers(frontier)["all"]["at_speed"].bias == -1
 
 
-ROW = Point(
-    id="a",
-    source="test",
-    quantity="ttft_ms",
-    measured=900.0,
-    phase="aggregated",
-    cluster="hgx-h200",
-    model="qwen3-235b-a22b",
-    pool=Pool(tp=8, ep=8),
-    concurrency=16,
-    isl=4000,
-    osl=400,
+ROW = replace(
+    SERVED, quantity="ttft_ms", model="qwen3-235b-a22b", pool=Pool(tp=8, ep=8), concurrency=16, isl=4000, osl=400,
     engine="vllm",
-)
+)  # fmt: skip
 
 
 def seconds(*rows, physics=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
-from functools import cache
 from itertools import combinations
 from pathlib import Path
 
@@ -24,22 +23,12 @@ absent = pytest.mark.skipif(
 )
 
 
-@cache
-def errors(path):
-    points = read_measurements(path)
-    return points, predict(points)
-
-
-def sample_errors(monkeypatch, quantity):
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    points = importlib.import_module("silicon").read_silicon(SAMPLE, quantity)
-    return points, predict(points)
-
-
 @pytest.mark.wide
 @absent
 def test_errors_on_the_silicon_sample(monkeypatch):
-    points, predictions = sample_errors(monkeypatch, "tpot_ms")
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    points = importlib.import_module("silicon").read_silicon(SAMPLE, "tpot_ms")
+    predictions = predict(points)
     found = errors_of(points, predictions)["tpot_ms"]
     assert len(points) == 2704
     assert found.rows == sum(not point.saturated for point in points) > 2600
@@ -57,7 +46,8 @@ def test_errors_on_the_silicon_sample(monkeypatch):
 
 @pytest.mark.wide
 def test_errors_on_published_serving():
-    points, predictions = errors(SHIPPED["published.csv"])
+    points = read_measurements(SHIPPED["published.csv"])
+    predictions = predict(points)
     told = [i for i, point in enumerate(points) if not unpredictable(point)]
     assert len(told) >= 50
     assert all(prediction.value is not None for prediction in predictions)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cost.config.build import model_from_config
-from cost.dtypes import bytes_per_param, multiply_dtype
+from cost.dtypes import bytes_per_param, cache_bytes_per_element, dtype, multiply_dtype
 from cost.resolve import resolve_model
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence, Figure
@@ -88,6 +88,7 @@ FP8 = {"dtype": "fp8_e4m3", "qscheme": "per_tensor", "group_size": None}
             uniform("mxfp4"),
         ),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}, uniform("nvfp4")),
+        ({"quant_method": "fbgemm_fp8", "modules_to_not_convert": []}, uniform("fp8-row")),
         (
             {
                 "producer": {"name": "modelopt"},
@@ -219,25 +220,28 @@ def gpu(*units: str) -> GpuSpec:
     return GpuSpec("chip", "Chip", "maker", "test", 1, figures)
 
 
-@pytest.mark.parametrize(
-    ("name", "units", "unit", "noted"),
-    [
-        ("fp8", ("bf16", "fp8"), "fp8", False),
-        ("nvfp4", ("bf16", "fp8", "fp4"), "fp4", False),
-        ("nvfp4", ("bf16", "fp8"), "fp8", True),
-        ("mxfp4", ("bf16",), "bf16", True),
-        ("int4-g32", ("bf16", "fp8", "fp4"), "bf16", True),
-        ("nvfp4-a16", ("bf16", "fp8", "fp4"), "bf16", True),
-    ],
-)
-def test_falls_back_to_the_next_wider_unit_and_says_so(name, units, unit, noted):
-    multiplied, note = multiply_dtype(name, gpu(*units))
-    assert multiplied == unit
-    assert (note is not None) == noted
-    if note:
-        assert name in note
+def test_weights_multiply_in_the_next_wider_unit_and_say_so():
+    every = ("bf16", "fp8", "fp4")
+    for name, units, unit in (("fp8", every[:2], "fp8"), ("nvfp4", every, "fp4"), ("bf16", every, "bf16")):
+        assert multiply_dtype(name, gpu(*units)) == (unit, None)
+    for name, units, unit in (
+        ("nvfp4", every[:2], "fp8"),
+        ("int4-g32", every, "bf16"),
+        ("mxfp4", every[:1], "bf16"),
+    ):
+        multiplied, note = multiply_dtype(name, gpu(*units))
+        assert (multiplied, name in note) == (unit, True)
     with pytest.raises(MissingFigureError, match="chip: the catalog has no dense peak for bf16"):
         multiply_dtype("bf16", gpu("fp8"))
+
+
+def test_formats_of_caches_and_unknown_ones():
+    assert [cache_bytes_per_element(name) for name in ("bf16", "FP8", "fp32")] == [2, 1, 4]
+    with pytest.raises(InputError, match="`kv_dtype` 'nvfp4': no format of the KV cache"):
+        cache_bytes_per_element("nvfp4")
+    for wrong in ("fp9", "", "nvfp4*0.5", "nvfp4*half+bf16*0.5", "what*0.5+bf16*0.5"):
+        with pytest.raises(InputError, match="`weights` "):
+            dtype(wrong)
 
 
 def test_bytes_of_formats_with_their_scales():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cost.experts.assignment import Assignment
-from cost.experts.dispatch import slot_choices
+from cost.experts.dispatch import slot_choices, slot_shares
 from cost.experts.loads import ExpertLoads, routed_loads
 from cost.experts.tokens.reach import ExpertUse, Routing, balanced_use, expert_use, token_hits
 from cost.experts.tokens.volumes import FAMILIES, alltoall_volumes, placed_vectors
@@ -118,6 +118,14 @@ def test_without_a_trace_every_choice_is_as_likely(family: str, k: int) -> None:
     expected = token_by_token(family, assignment, trace_of([list(combinations(range(8), k))], 8), "even", 0)
     for name in VECTORS:
         np.testing.assert_allclose(getattr(moved, name)[0, 0], expected[name], atol=1e-12)
+
+
+def test_sources_by_rank_are_the_shares_of_the_slots() -> None:
+    rng = np.random.default_rng(3)
+    for split in ("source", "rank", "rank-tp2", "rank-tp4") * 4:
+        assignment, nodes = placed(rng, int(rng.integers(1, 5))), np.sort(rng.integers(0, 3, GPUS))
+        mean = [chosen.mean(axis=0) for chosen in slot_choices(assignment, split, nodes=nodes)]
+        np.testing.assert_allclose(mean, slot_shares(assignment, split, nodes=nodes), atol=1e-12)
 
 
 def test_traces_count_equally_and_layers_apart() -> None:

@@ -121,14 +121,6 @@ def test_the_kernel_of_a_stage(toy):
     assert (where.kernel(across).family, prefill.kernel(across).family) == ("per-copy", "per-node")
 
 
-def test_a_torus_talks_slower_than_the_sum_of_its_links():
-    where = Deployment(resolve_cluster("tpu-v5p"), resolve_model("mixtral-8x7b"), Workload())
-    rates = where.rates(StageSpec(tuple(range(64)), range(1)))
-    assert rates.up_bytes_per_s == 600e9  # 6 links of 100 GB/s
-    # a wrapped cube of 4: k / 8 of a node's bytes on each link, and 63 of 64 parts travel
-    assert rates.alltoall_bytes_per_s == pytest.approx(100e9 * 8 / 4 * 63 / 64)
-
-
 MODEL = resolve_model("mixtral-8x7b")
 STAGE = StageSpec(tuple(range(8)), range(32))
 EVEN = balanced_use(32, np.ones(8, dtype=np.int64), 8, 2)

@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cost.experts.tokens.reach import balanced_use
 from cost.inputs.machine import Unit, kernels_for
 from cost.inputs.workload import CHUNK_TOKENS, GRAPHS, StepShape
 from cost.step.score import Score
 from cost.step.step import busiest, priced
-from cost.terms.alltoall import even_alltoall_parts
+from cost.terms.alltoall import alltoall_parts, even_alltoall_parts
 from cost.terms.work import (
     LinkPart,
     Parts,
@@ -69,6 +70,9 @@ def test_one_attention_group_sends_nothing(toy):
     machine = toy.machine(toy.cluster(4))
     shape = StepShape(tp=4, attention_dp=1, ep=4, sequences=10, domain_gpus=4)
     assert even_alltoall_parts(toy.model(), toy.moe.ffn, shape, machine) == []
+    use = balanced_use(1, np.array([8]), 8, 2)
+    domain = np.zeros(1, dtype=np.int64)
+    assert alltoall_parts(toy.model(), use, tokens=10, domain=domain, machine=machine) == []
     # experts cut in parts get every token by an all-gather: 3 other GPUs' 10 tokens of 128 bytes, at 100 GB/s
     cut = StepShape(attention_dp=4, ep=1, moe_tp=4, sequences=10, domain_gpus=4)
     for part in even_alltoall_parts(toy.model(), toy.moe.ffn, cut, machine):

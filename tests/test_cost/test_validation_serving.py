@@ -345,17 +345,6 @@ def test_more_engines_and_engines_that_prefill_alone_wait_less():
     assert many_ms < few_ms
 
 
-def test_users_in_step_wait_for_each_other_in_a_pool_that_prefills():
-    few, many = (
-        replace(ROW, phase="disaggregated", concurrency=users, prefill_pool=ROW.pool) for users in (64, 512)
-    )
-    spread, together = (
-        seconds(replace(few, in_step=spread), replace(many, in_step=spread)) for spread in (True, False)
-    )
-    # half of the prompts are before it in the first of ten rounds, and a tenth of them in each
-    assert together[1] - spread[1] > 5 * (together[0] - spread[0]) > 0
-
-
 def test_runs_near_correct_it_and_an_interval_is_around_it():
     (bare,) = seconds(ROW)
     (told,) = with_first_tokens([ROW], predict([ROW], shipped_correction()))

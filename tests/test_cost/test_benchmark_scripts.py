@@ -1,4 +1,4 @@
-"""Scripts of the calibration: steps laid side by side cost what the cost model says; figures of errors."""
+"""Scripts of the calibration: steps laid side by side cost what the cost model says."""
 
 from __future__ import annotations
 
@@ -97,17 +97,3 @@ def test_a_stack_prices_as_the_cost_model_does(kind, model, monkeypatch):
     assert computing == pytest.approx(wanted[0], rel=1e-9)
     assert sending == pytest.approx(wanted[1], rel=1e-9)
     assert np.any(sending > 0)
-
-
-def test_figures_of_errors_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    figures = scripts_module("error_tables", monkeypatch).figures
-    measured, told = np.full(5, 10.0), np.array([10.0, 11.0, 8.0, 5.0, 12.5])
-    assert figures(measured, told) == {
-        "median": 0.2,
-        "mean": 0.21,  # 0, 0.1, 0.2, 0.5, 0.25 over 5
-        "within_20_percent": 0.6,
-        "bias": 0.0,
-        "band": 1.25,  # factors 1, 1.1, 1.25, 1.25, 2: four of five are within 1.25
-    }
-    with pytest.raises(ValueError, match="1 of 5 rows have no prediction"):
-        figures(measured, np.array([10.0, 11.0, 8.0, 5.0, np.nan]))

@@ -13,7 +13,11 @@ import yaml
 
 import helpers
 from cost.calibration import alltoall, errors, kernels, serving
+from cost.calibration.alltoall import KernelTable
+from cost.calibration.errors import ErrorTable
 from cost.calibration.first_token import FirstTokenCalibration
+from cost.calibration.kernels import KernelFigures, UnmeasuredChips
+from cost.calibration.serving import Calibration
 from cost.experts.tokens.volumes import FAMILIES
 from cost.inputs.deployment import Deployment
 from cost.inputs.machine import COEFFICIENTS, PEAK, is_fraction, stage_rates
@@ -55,9 +59,9 @@ def read(table: Any, data: Any) -> None:
     if table is Recipes:
         data = {"sources": {"a": "A"}, "like": {}, "recipes": [RECIPE | data]}
     file = validated(table, data, "errors.yaml")
-    if table is alltoall.KernelTable:
+    if table is KernelTable:
         file.kernels_by_name()
-    elif table is kernels.UnmeasuredChips:
+    elif table is UnmeasuredChips:
         file.reach()
 
 
@@ -72,84 +76,42 @@ FIRST_RATE, TRAINIUM = ("kernels", 0), ("chips", "trainium2", "fractions", "hbm.
 @pytest.mark.parametrize(
     ("table", "data", "words"),
     [
-        (alltoall.KernelTable, in_kernels(*DEEPEP, "family", to="per-token"), "per-token"),
-        (alltoall.KernelTable, in_kernels(*DEEPEP, "dispatch", "out", to="normal-copies"), "byte/s"),
-        (alltoall.KernelTable, in_kernels(*DEEPEP, "dispatch", "beta", to="ib"), "no such coefficient"),
+        (KernelTable, in_kernels(*DEEPEP, "family", to="per-token"), "per-token"),
+        (KernelTable, in_kernels(*DEEPEP, "dispatch", "out", to="normal-copies"), "byte/s"),
+        (KernelTable, in_kernels(*DEEPEP, "dispatch", "beta", to="ib"), "no such coefficient"),
         (
-            alltoall.KernelTable,
+            KernelTable,
             in_kernels(*DEEPEP, "dispatch", "alpha_up_s", "kind", to="guessed"),
             "kind of evidence",
         ),
-        (alltoall.KernelTable, in_kernels("shared", "ib", "value", to=1.2), "not a fraction"),
+        (KernelTable, in_kernels("shared", "ib", "value", to=1.2), "not a fraction"),
+        (KernelTable, in_kernels("shared", "low-latency-dispatch", "value", to="3 GB/s"), "is needed here"),
+        (KernelFigures, in_rates(*FIRST_RATE, "peak", to="power"), "kernels[0]: peak: 'power' is not a peak"),
+        (KernelFigures, in_rates(*FIRST_RATE, "kind", to="assumed"), "'assumed' must be 'measured'"),
+        (KernelFigures, in_rates(*FIRST_RATE, "value", to=1.4), "1.4 must be less than or equal to 1"),
+        (UnmeasuredChips, in_borrowed("chips", "mi455x", "neighbour", to="h300"), "'h300' is not a GPU"),
+        (UnmeasuredChips, in_borrowed("chips", "mi301x", to={"fractions": {}}), "'mi301x' is not a GPU"),
+        (UnmeasuredChips, in_borrowed("chips", "tpu-v7", "fractions", "gemm.bf61", to={}), "not a fraction"),
+        (UnmeasuredChips, in_borrowed("chips", "trainium2", "fractions", to={}), "trainium2: nothing on"),
+        (Calibration, in_serving(*HBM_CACHE, to=[]), "hbm.cache: expected pairs"),
+        (Calibration, in_serving(*HBM_CACHE, to=[[1e12, 0.0]]), "hbm.cache[0][1]: 0.0 must be greater"),
+        (Calibration, in_serving(*HBM_CACHE, to=[[1e12, 1.5]]), "1.5 is not a fraction of a peak"),
+        (Calibration, in_serving(*HBM_CACHE, to=[[1e12, 0.5], [2e12, 0.24]]), "a higher figure"),
+        (Calibration, in_serving("families", 0, "curves", "hbm.cash", to=[[1e12, 0.5]]), "'hbm.cash' is not"),
+        (Calibration, in_serving(*HBM_CACHE), "hbm.cache is missing"),
+        (Calibration, in_serving("families", 0, "delays", "vllm", "engine.share"), "vllm: engine.share"),
+        (ErrorTable, in_errors(*CELL), "any: is missing"),
         (
-            alltoall.KernelTable,
-            in_kernels("shared", "low-latency-dispatch", "value", to="3 GB/s"),
-            "is needed here",
-        ),
-        (
-            kernels.KernelFigures,
-            in_rates(*FIRST_RATE, "peak", to="power"),
-            "kernels[0]: peak: 'power' is not a peak",
-        ),
-        (kernels.KernelFigures, in_rates(*FIRST_RATE, "kind", to="assumed"), "'assumed' must be 'measured'"),
-        (
-            kernels.KernelFigures,
-            in_rates(*FIRST_RATE, "value", to=1.4),
-            "1.4 must be less than or equal to 1",
-        ),
-        (
-            kernels.UnmeasuredChips,
-            in_borrowed("chips", "mi455x", "neighbour", to="h300"),
-            "'h300' is not a GPU",
-        ),
-        (
-            kernels.UnmeasuredChips,
-            in_borrowed("chips", "mi301x", to={"fractions": {}}),
-            "'mi301x' is not a GPU",
-        ),
-        (
-            kernels.UnmeasuredChips,
-            in_borrowed("chips", "tpu-v7", "fractions", "gemm.bf61", to={}),
-            "not a fraction",
-        ),
-        (
-            kernels.UnmeasuredChips,
-            in_borrowed("chips", "trainium2", "fractions", to={}),
-            "trainium2: nothing on",
-        ),
-        (serving.Calibration, in_serving(*HBM_CACHE, to=[]), "hbm.cache: expected pairs"),
-        (
-            serving.Calibration,
-            in_serving(*HBM_CACHE, to=[[1e12, 0.0]]),
-            "hbm.cache[0][1]: 0.0 must be greater",
-        ),
-        (serving.Calibration, in_serving(*HBM_CACHE, to=[[1e12, 1.5]]), "1.5 is not a fraction of a peak"),
-        (serving.Calibration, in_serving(*HBM_CACHE, to=[[1e12, 0.5], [2e12, 0.24]]), "a higher figure"),
-        (
-            serving.Calibration,
-            in_serving("families", 0, "curves", "hbm.cash", to=[[1e12, 0.5]]),
-            "'hbm.cash' is not",
-        ),
-        (serving.Calibration, in_serving(*HBM_CACHE), "hbm.cache is missing"),
-        (
-            serving.Calibration,
-            in_serving("families", 0, "delays", "vllm", "engine.share"),
-            "vllm: engine.share",
-        ),
-        (errors.ErrorTable, in_errors(*CELL), "any: is missing"),
-        (
-            errors.ErrorTable,
+            ErrorTable,
             in_errors(*CELL, "in_sample", "median", to=-0.1),
             "-0.1 must be greater than or equal to 0",
         ),
-        (
-            errors.ErrorTable,
-            in_errors("chips", to={"h20-sxm": ERRORS["chips"]["h20-sxm"]}),
-            "none has 20 rows",
-        ),
-        (errors.ErrorTable, [], "errors.yaml"),
+        (ErrorTable, in_errors("chips", to={"h20-sxm": ERRORS["chips"]["h20-sxm"]}), "none has 20 rows"),
+        (ErrorTable, [], "errors.yaml"),
         (FirstTokenCalibration, FIRST_TOKEN | {"band": {"aggregated": 2.0}}, "aggregated and disaggregated"),
         (FirstTokenCalibration, FIRST_TOKEN | {"two_pools_s": -1.0}, "two_pools_s"),
+        (FirstTokenCalibration, FIRST_TOKEN | {"fixed_s": {"vllm": 0.1}}, "any is missing"),
+        (Calibration, in_serving("shared", "links.hop", to=1.5), "links.hop: 1.5 is not a fraction"),
         (Recipes, {"models": ["deepseek-r9"]}, "is not a model"),
         (Recipes, {"weights": "expert=fp8"}, "there is no class of weights 'expert'"),
         (Recipes, {"kv_dtype": "fp5"}, "is not a format of the KV cache"),

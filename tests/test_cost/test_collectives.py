@@ -5,15 +5,12 @@ import pytest
 
 from cost.calibration.collectives import collective_ways, reached
 from topology import resolve_cluster
-from topology.base.errors import InputError
 from topology.routes import (
     COLLECTIVES,
     Router,
     bus_factor,
     collective_traffic,
-    fair_s,
     pattern_traffic,
-    traffic_matrix,
 )
 
 
@@ -79,17 +76,3 @@ def test_the_tier_that_is_slowest_at_what_it_reaches_counts():
     assert found.tier == "ib-ndr400 leaf"
     assert found.times == pytest.approx(1 / 0.97)
     assert reached(cluster, loads, all_to_all=True).times == pytest.approx(1 / 0.921)
-
-
-def test_zipf_sends_less_to_later_gpus_and_a_matrix_of_equal_rows_is_the_same():
-    cluster = resolve_cluster("hgx-h100@16")
-    router, traffic = Router(cluster), pattern_traffic("zipf:1", 16, 1e9)
-    matrix = np.tile(traffic.row, (16, 1))
-    np.fill_diagonal(matrix, 7.0)
-    same = traffic_matrix(matrix, 16)
-    assert same.matrix is None
-    assert same.row == pytest.approx(traffic.row)
-    assert router.loads(same).load_bytes == pytest.approx(router.loads(traffic).load_bytes)
-    assert fair_s(router, traffic).completion_s >= router.loads(traffic).bound_s * (1 - 1e-9)
-    with pytest.raises(InputError, match="zipf:11: expected an exponent"):
-        pattern_traffic("zipf:11", 16, 1e9)

@@ -109,6 +109,9 @@ BAD = [
     (changed(DENSE, model_type="llamma"), "llama"),
     (changed(DENSE, architectures=["LlamaForSequenceClassification"]), "LlamaForSequenceClassification"),
     (changed(DENSE, num_experts=8), "num_experts"),
+    (changed(DENSE, is_encoder_decoder=True), "is_encoder_decoder"),
+    (changed(LAGUNA, gating_types=5), "gating_types"),
+    (changed(LFM2, layer_types="conv"), "layer_types"),
     (changed(MLA, index_topk=2048), "index_topk"),
     # wrappers
     (changed(SCOUT, text_config=[1]), "text_config"),

@@ -71,22 +71,10 @@ FP8 = {"dtype": "fp8_e4m3", "qscheme": "per_tensor", "group_size": None}
         (quark(FP4, self_attn=FP8), {**uniform("mxfp4"), "attention": "fp8-row"}),
         (quark(FP4, self_attn=None), {**uniform("mxfp4"), "attention": "bf16"}),
         (quark(None, experts=FP4), {**uniform("bf16"), "experts": "mxfp4", "shared": "mxfp4"}),
-        (
-            compressed(8, "float", strategy="block", block_structure=[128, 128]),
-            uniform("fp8"),
-        ),
-        (
-            compressed(4, "int", strategy="group", group_size=32),
-            uniform("int4-g32"),
-        ),
-        (
-            compressed(4, "float", strategy="tensor_group", group_size=16),
-            uniform("nvfp4"),
-        ),
-        (
-            compressed(4, "float", strategy="group", group_size=32),
-            uniform("mxfp4"),
-        ),
+        (compressed(8, "float", strategy="block", block_structure=[128, 128]), uniform("fp8")),
+        (compressed(4, "int", strategy="group", group_size=32), uniform("int4-g32")),
+        (compressed(4, "float", strategy="tensor_group", group_size=16), uniform("nvfp4")),
+        (compressed(4, "float", strategy="group", group_size=32), uniform("mxfp4")),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}, uniform("nvfp4")),
         ({"quant_method": "fbgemm_fp8", "modules_to_not_convert": []}, uniform("fp8-row")),
         (
@@ -180,13 +168,12 @@ def test_weights_make_an_unknown_quantiser_readable():
         ({"quant_method": "gptq", "bits": 3, "group_size": 128}, "bits: 3 must be 4 or 8"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"x": 1}}, "`dynamic` rules"),
         ({"quant_method": "compressed-tensors"}, "config_groups is missing"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 100}, "groups of 100 is not known"),
+        ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, "quant_algo: 'W4A8_AWQ'"),
         (compressed(3, "int"), "num_bits: 3"),
         (compressed(8, "float", ignore=["re:("]), "is not a regular expression"),
         (compressed(8, "float", ignore=["re:(.+)+!"]), "repeats a group"),
-        (
-            compressed(8, "float", ignore=[f"re:a{i}" for i in range(65)]),
-            "at most 64 are read",
-        ),
+        (compressed(8, "float", ignore=[f"re:a{i}" for i in range(65)]), "at most 64 are read"),
         ({"bits": 4}, "quant_method is None, which is not modelled"),
         ([1], "quantization_config: [1] must be a mapping of keys to values"),
     ],

@@ -289,6 +289,7 @@ def test_times_in_another_unit_and_other_columns_are_refused(tmp_path):
         ('{"timestamp": 20, "input_length": 9}', "line 2: output_length is missing"),
         ('{"timestamp": 20, "input_length": 9, "output_length": 0}', "line 2: output_length is 0"),
         ("[1, 2]", "line 2: expected an object"),
+        ('{"timestamp": 20, "input_length": 9, "output_length": 9, "hash_ids": "x"}', "line 2: hash_ids"),
         ('{"session_id": "z", "delay": 5, "input_length": 9, "output_length": 9}', "timestamp is missing"),
         ('{"session_id": "a", "turns": [7]}', "turn 1: is 7; expected an object"),
     ],

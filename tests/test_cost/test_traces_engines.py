@@ -151,6 +151,9 @@ def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) 
         ({"logical_count": COUNTS.astype(np.uint8).astype(bool)}, "holds bool, not numbers"),
         ({"logical_count": COUNTS[..., :3]}, r"shape [5, 3, 3]; the model needs [2, 4] or [3, 4]"),
         (passes(0, records=[]), "no forward pass recorded"),
+        (passes(0, records={}), "has no list of records"),
+        (passes(0, last_physical_to_logical_map=None), "has no last_physical_to_logical_map"),
+        (passes(0, last_physical_to_logical_map=SLOT_MAP[0]), "not [layers, slots]"),
         (passes(0, records=[{"forward_pass_id": "1", "rank": 0}]), "record 0 has no forward_pass_id"),
         (passes(0, last_physical_to_logical_map=SLOT_MAP + 1), "experts 0..4; the model has 0..3"),
         (passes(0, records=passes(0)["records"] + [

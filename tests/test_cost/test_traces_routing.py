@@ -197,6 +197,7 @@ def changed(index: Any, value: int, dtype: Any = np.int16) -> np.ndarray:
             "1 choice of a token; the model routes each token to 2 of 6 experts in 2 MoE layers",
         ),
         (CHOICES[:0], "without any token choices"),
+        (CHOICES[0, 0], "is \\[tokens, layers, k\\], or \\[tokens, k\\]"),
         (np.full_like(CHOICES, -1), "no choice of an expert in its 40 tokens"),
     ],
 )
@@ -214,6 +215,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path, values: np.ndarray, message: 
     [
         ("a.txt", "1 2", "this one's suffix is .txt"),
         ("a.json", "{}", "no 'routed_experts' in its answers"),
+        ("a.json", '{"routed_experts": "!"}', "not base64"),
         ("a.json", '{"routed_experts": [[[1, 2]], [[3]]]}', "rows of unequal length"),
         ("a.json", '{"routed_experts": {"data": "AAAA", "shape": [1, 2, 2], "dtype": "int16"}}', "truncated"),
         (

@@ -110,6 +110,7 @@ def hostile(mark: Path, protocol: int = 2) -> bytes:
         lambda _: b"]}X\x01\x00\x00\x00aK\x01sb",
         lambda _: b"\x8b" + struct.pack("<I", 2**31) + b"x",
         lambda _: b"h\x07",
+        lambda mark: b"(" + hostile(mark) + b"tQ",
         lambda _: b"\x80\x09N",
         lambda _: b"c" + b"x" * 5000,
     ],

@@ -224,5 +224,3 @@ def test_the_nearest_values_in_order() -> None:
                 constraints=limits,
             )
             np.testing.assert_allclose(ordered[:, point], best.x, atol=2e-3)
-    there = np.array([[3.0], [2.0], [1.0], [0.0]])
-    np.testing.assert_array_equal(in_order(there, np.ones(4), no_slower, range(4)), there)

@@ -5,6 +5,7 @@ import pytest
 
 from cost.calibration.collectives import collective_ways, reached
 from topology import resolve_cluster
+from topology.base.errors import InputError
 from topology.routes import (
     COLLECTIVES,
     Router,
@@ -16,8 +17,8 @@ from topology.routes import (
 
 def ways(name, collective, size=1e9):
     cluster = resolve_cluster(name)
-    found = collective_ways(Router(cluster), cluster, collective, size, range(len(cluster.gpus)))
-    return {way.algorithm: way.bus_bytes / way.reached_s / 1e9 for way in found}
+    algorithms = collective_ways(Router(cluster), cluster, collective, size, range(len(cluster.gpus)))
+    return {way.algorithm: way.bus_bytes / way.reached_s / 1e9 for way in algorithms}
 
 
 def sent_and_heard(traffic, gpus):
@@ -72,7 +73,11 @@ def test_measured_bus_bandwidths(name, collective, best, measured):
 def test_the_tier_that_is_slowest_at_what_it_reaches_counts():
     cluster = resolve_cluster("hgx-h100@16")
     loads = Router(cluster).loads(pattern_traffic("all-to-all", 16, 1e9))
-    found = reached(cluster, loads)
-    assert found.tier == "ib-ndr400 leaf"
-    assert found.times == pytest.approx(1 / 0.97)
+    slowest = reached(cluster, loads)
+    assert slowest.tier == "ib-ndr400 leaf"
+    assert slowest.times == pytest.approx(1 / 0.97)
     assert reached(cluster, loads, all_to_all=True).times == pytest.approx(1 / 0.921)
+    row = pattern_traffic("zipf:1", 16, 1e9).row
+    assert row == pytest.approx(row[0] / np.arange(1, 17))
+    with pytest.raises(InputError, match="zipf:11: expected an exponent"):
+        pattern_traffic("zipf:11", 16, 1e9)

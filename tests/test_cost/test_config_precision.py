@@ -69,6 +69,7 @@ FP8 = {"dtype": "fp8_e4m3", "qscheme": "per_tensor", "group_size": None}
         ({"quant_method": "mxfp4"}, {**uniform("bf16"), "experts": "mxfp4"}),
         (quark(FP4), uniform("mxfp4")),
         (quark(FP4, self_attn=FP8), {**uniform("mxfp4"), "attention": "fp8-row"}),
+        (quark({"dtype": "int4", "qscheme": "per_group", "group_size": 64}), uniform("int4-g64")),
         (quark(FP4, self_attn=None), {**uniform("mxfp4"), "attention": "bf16"}),
         (quark(None, experts=FP4), {**uniform("bf16"), "experts": "mxfp4", "shared": "mxfp4"}),
         (compressed(8, "float", strategy="block", block_structure=[128, 128]), uniform("fp8")),

@@ -40,6 +40,9 @@ from topology.routes import Router, fair_s, pattern_traffic, traffic_matrix
         ({"context": float("nan")}, "`context` nan"),
         ({"context": True}, "`context` True"),
         ({"batch": 10**9 + 1}, "`batch` 1000000001"),
+        ({"sparse_attention": "2.5"}, "`sparse_attention` 2.5"),
+        ({"sparse_attention": "0"}, "`sparse_attention` 0"),
+        ({"sparse_attention": "1000000001"}, "`sparse_attention` 1000000001"),
         ({"phase": "training"}, "`phase` training: choose decode or prefill"),
         ({"draft_tokens": -1}, "`draft_tokens` -1"),
         ({"draft_tokens": 1.0}, "`draft_tokens` 1.0"),
@@ -240,9 +243,9 @@ def test_a_fault_moves_a_step_as_it_moves_the_traffic() -> None:
 
 def test_hand_overs_and_caches_take_what_is_left() -> None:
     whole, faulty = mixtral_on(), mixtral_on(*nics(*range(7)))
-    one, other = (all_layers(gpus) for gpus in HALVES)
-    assert faulty.hop_left(one, other) == pytest.approx(1 / 8)
-    assert whole.hop_left(one, other) == 1.0
+    first, second = (all_layers(gpus) for gpus in HALVES)
+    assert faulty.hop_left(first, second) == pytest.approx(1 / 8)
+    assert whole.hop_left(first, second) == 1.0
     assert kv_path(faulty, faulty).bytes_per_s == pytest.approx(kv_path(whole, whole).bytes_per_s / 8)
     assert "7 GPUs without a link out of their domain hand over to others" in faulty.fabric_note
     assert "0.12 of the full rate" in faulty.fabric_note

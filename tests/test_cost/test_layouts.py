@@ -40,9 +40,9 @@ def test_replicas_stages_and_tensor_parallelism(toy):
 WORKLOAD = Workload()
 
 
-def scorer_of(found: Sweep, index: int, redundant: int | None) -> LayoutScorer:
+def scorer_of(layouts_swept: Sweep, index: int, redundant: int | None) -> LayoutScorer:
     """The scorer of one layout of a sweep, its experts balanced."""
-    where, layout = found.deployment, found.layout_of(index)
+    where, layout = layouts_swept.deployment, layouts_swept.layout_of(index)
     moe = where.model.moe
     uses = []
     for stages in layout.replicas:
@@ -59,27 +59,30 @@ def scorer_of(found: Sweep, index: int, redundant: int | None) -> LayoutScorer:
     return LayoutScorer(where, layout, uses)
 
 
-def check_against_scorer(found: Sweep, redundant: int | None = None, *, most: int = 20) -> int:
+def check_against_scorer(layouts_swept: Sweep, redundant: int | None = None, *, count: int = 20) -> int:
     """Compare about ``most`` layouts at their smallest and their largest batch; return how many were."""
-    whole = found.moe_tp == 1
-    keys = found.layout * 1000 + found.tp
+    whole = layouts_swept.moe_tp == 1
+    keys = layouts_swept.layout * 1000 + layouts_swept.tp
     layouts = np.unique(keys[whole])
-    step = max(1, len(layouts) // most)
+    step = max(1, len(layouts) // count)
     for key in layouts[::step]:
         rows = np.flatnonzero(whole & (keys == key))
-        scorer = scorer_of(found, int(rows[0]), redundant)
+        scorer = scorer_of(layouts_swept, int(rows[0]), redundant)
         for index in {int(rows[0]), int(rows[len(rows) // 2]), int(rows[-1])}:
-            score = scorer.at(float(found.batch[index]))
-            assert found.max_batch[index] == score.max_batch, found.label(index)
+            score = scorer.at(float(layouts_swept.batch[index]))
+            assert layouts_swept.max_batch[index] == score.max_batch, layouts_swept.label(index)
             for name in ("step_s", "lower_step_s", "tok_s_per_user", "tok_s_per_gpu", "tok_s_per_gpu_used"):
-                value = getattr(found, name)[index]
-                assert value == pytest.approx(getattr(score, name), rel=1e-9), (name, found.label(index))
-            assert sum(value[index] for value in found.terms_s.values()) == pytest.approx(
+                value = getattr(layouts_swept, name)[index]
+                assert value == pytest.approx(getattr(score, name), rel=1e-9), (
+                    name,
+                    layouts_swept.label(index),
+                )
+            assert sum(value[index] for value in layouts_swept.terms_s.values()) == pytest.approx(
                 score.step_s, rel=1e-9
             )
             # replicas of several kinds and stages may tie: then the parts of any of them may be shown
-            arrangement = found.variants[found.layout[index]].arrangement
-            assert found.bound(index) == score.bound_by or (
+            arrangement = layouts_swept.variants[layouts_swept.layout[index]].arrangement
+            assert layouts_swept.bound(index) == score.bound_by or (
                 arrangement.stages > 1 and len(arrangement.alike) > 1
             )
     return len(layouts[::step])
@@ -102,36 +105,38 @@ def swept(model: str, cluster: str, workload: Workload = WORKLOAD, **options: An
     ],
 )
 def test_as_the_scorer_says(model: str, cluster: str, workload: Workload, redundant: int | None) -> None:
-    found = swept(model, cluster, workload, redundant=redundant, chunk_tokens=None)
-    assert check_against_scorer(found, redundant) >= 3
-    assert len(found) > 50
+    layouts_swept = swept(model, cluster, workload, redundant=redundant, chunk_tokens=None)
+    assert check_against_scorer(layouts_swept, redundant) >= 3
+    assert len(layouts_swept) > 50
 
 
 @pytest.mark.wide
 def test_every_batch_near_the_frontier_by_pricing_all() -> None:
-    found = swept("mixtral-8x22b", "hgx-h200@16")
+    layouts_swept = swept("mixtral-8x22b", "hgx-h200@16")
     best = {}
-    for index in range(len(found)):
-        key = int(found.layout[index]), int(found.tp[index]), int(found.moe_tp[index])
+    for index in range(len(layouts_swept)):
+        key = int(layouts_swept.layout[index]), int(layouts_swept.tp[index]), int(layouts_swept.moe_tp[index])
         best[key] = index
-    edge = found.frontier()
-    priced = {(found.label(i), float(found.batch[i])) for i in range(len(found))}
+    edge = layouts_swept.frontier()
+    priced = {(layouts_swept.label(i), float(layouts_swept.batch[i])) for i in range(len(layouts_swept))}
     for target in np.linspace(10, 60, 6):
-        index = best_at(found, target)
+        index = best_at(layouts_swept, target)
         assert index is not None
-        assert index in edge or found.tok_s_per_gpu[index] == found.tok_s_per_gpu[edge].max()
-        if found.batch[index] < found.max_batch[index]:  # one more sequence is too slow, and was tried
-            more = found.batch[index] + 1 / found.tp[index]
-            assert (found.label(index), more) in priced
+        assert index in edge or layouts_swept.tok_s_per_gpu[index] == layouts_swept.tok_s_per_gpu[edge].max()
+        if (
+            layouts_swept.batch[index] < layouts_swept.max_batch[index]
+        ):  # one more sequence is too slow, and was tried
+            more = layouts_swept.batch[index] + 1 / layouts_swept.tp[index]
+            assert (layouts_swept.label(index), more) in priced
     for key, last in best.items():
         if key[2] > 1:
             continue
-        scorer = scorer_of(found, last, None)
-        for batch in range(1, int(found.max_batch[last]) + 1, 37):
+        scorer = scorer_of(layouts_swept, last, None)
+        for batch in range(1, int(layouts_swept.max_batch[last]) + 1, 37):
             score = scorer.at(batch)
-            row = best_at(found, score.tok_s_per_user * (1 - 1e-9))
+            row = best_at(layouts_swept, score.tok_s_per_user * (1 - 1e-9))
             assert row is not None
-            assert found.tok_s_per_gpu[row] >= score.tok_s_per_gpu * (1 - 1e-9), (key, batch)
+            assert layouts_swept.tok_s_per_gpu[row] >= score.tok_s_per_gpu * (1 - 1e-9), (key, batch)
 
 
 def test_a_sweep_without_a_layout_says_what_is_lacking() -> None:

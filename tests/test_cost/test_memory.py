@@ -75,8 +75,8 @@ def test_one_stage_has_the_bytes_of_its_memory(case, workload):
 def test_weights_are_those_that_engines_report(name, weights, tp, ep, drafts, gib):
     shape = StepShape(tp=float(tp), ep=float(ep), moe_tp=tp / ep, domain_gpus=float(tp))
     workload = Workload(draft_tokens=drafts)
-    found, _ = even_memory(resolve_model(name, weights=weights), workload, shape.under(workload, 1.0))
-    assert float(found) / 2**30 == pytest.approx(gib, rel=0.01)
+    weight_bytes, _ = even_memory(resolve_model(name, weights=weights), workload, shape.under(workload, 1.0))
+    assert float(weight_bytes) / 2**30 == pytest.approx(gib, rel=0.01)
 
 
 def test_states_of_linear_attention_have_a_part_of_the_room_of_their_own():

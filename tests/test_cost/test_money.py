@@ -108,13 +108,13 @@ def test_a_system_without_an_all_in_figure_has_that_of_its_racks() -> None:
     bill = PriceBook().bill(resolve_cluster("cm384@1536"))
     assert bill.power_w == pytest.approx(2 * 559e3)
     assert (bill.power_kind, bill.parts[0].all_in) == ("assumed", False)
-    said = " ".join(bill.missing)
+    notes = " ".join(bill.missing)
     for words in (
         "without cooling and conversion",
         "switch between domains: the catalog has no power",
         "transceiver of roce-910c: the catalog has no power",
     ):
-        assert words in said
+        assert words in notes
     # a rack that is partly filled draws the share of its GPUs, as with an all-in figure of each
     assert PriceBook().bill(resolve_cluster("cm384@1152")).power_w == pytest.approx(1.5 * 559e3)
 
@@ -125,7 +125,7 @@ def test_switches_and_optics_count_where_no_other_figure_has_them() -> None:
     bill = book.bill(cluster)
     counts = physical_of_whole(cluster)
     switches = counts.switches["leaf"] + counts.switches["spine"]
-    (optical,) = (one.optical_links for one in counts.cabling if not one.scale_up)
+    (optical,) = (row.optical_links for row in counts.cabling if not row.scale_up)
     assert [(part.name, part.count) for part in bill.parts[1:]] == [
         ("switch between domains", switches),
         ("transceiver of roce-910c", 2 * optical),

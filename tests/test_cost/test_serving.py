@@ -36,8 +36,8 @@ def test_one_domain_sends_over_its_links_and_several_over_nics() -> None:
     assert inside.latency_s == pytest.approx(1e-6)
     assert inside.seconds(48e9, 1) == pytest.approx(1e-6 + 1, rel=0.01)
     assert inside.seconds(48e9, 4) == pytest.approx(1e-6 + 0.25, rel=0.01)  # side by side
-    two = deployment("hgx-h100@16")
-    across = kv_path(two, two)
+    hosts = deployment("hgx-h100@16")
+    across = kv_path(hosts, hosts)
     assert across.name == "ib-ndr400"
     assert across.bytes_per_s == pytest.approx(OUT_REACH.value * 50e9)
     assert across.latency_s == pytest.approx(8e-6)
@@ -59,3 +59,4 @@ def test_printed_reaches_can_be_asked_for(value: float) -> None:
     up, down = (float(text(value).replace(",", "")) for text in (rounded_up, rounded_down))
     assert down * (1 - 1e-11) <= value <= up * (1 + 1e-11)
     assert up - down <= value * 1.0001e-3
+    assert (rounded_up(1234.56), rounded_down(1234.56)) == ("1,235", "1,234")

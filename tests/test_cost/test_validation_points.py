@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ import pytest
 from cost.validation.read import (
     COLUMNS,
     AllToAll,
+    Point,
     Pool,
     read_measurements,
     shipped_files,
+    usual_drafts,
 )
 from topology.base.errors import InputError
 
@@ -133,6 +136,7 @@ def test_spellings(tmp_path, column, text, name, value):
         ({"batch_per_gpu": "largest", "concurrency": "64"}, "'largest' and concurrency 64: give one of them"),
         ({"phase": "prefill", "batch_per_gpu": "largest"}, "does not apply to phase prefill"),
         ({"attention_dp": "best", "stages": "2"}, "column stages: widths that are 'best' are chosen for one"),
+        ({"tp": "4", "ep": "6"}, "column ep: ep 6 x moe_tp"),
         ({"tpot_limit_ms": "50"}, "column tpot_limit_ms: it limits what the model chooses"),
         (SERVED | {"prefill_gpus": "4"}, "column prefill_gpus: it requires a prefill pool width"),
         (
@@ -173,3 +177,11 @@ def test_files_that_are_none(tmp_path):
             read_measurements(path)
     with pytest.raises(InputError, match="cannot read it"):
         read_measurements(tmp_path / "none.csv")
+
+
+def test_drafts_without_a_number_follow_from_the_engine_and_its_load():
+    rack = Pool(attention_dp=4)
+    point = Point("x", "", "tpot_ms", 1.0, "decode", "hgx-h100", "deepseek-r1", pool=rack, prefill_pool=rack)
+    assert usual_drafts(replace(point, engine="sglang", batch=500)) == 2
+    assert [usual_drafts(replace(point, engine="trtllm", batch=batch)) for batch in (25, 60, 61)] == [3, 2, 1]
+    assert usual_drafts(replace(point, engine="vllm", model="glm-5", prefill_pool=None)) == 2

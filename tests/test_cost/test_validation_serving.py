@@ -123,9 +123,9 @@ def test_no_more_is_held_than_fits(point):
     group = group_of(crowd)
     _, shapes = timed(crowd)
     room = room_of(group, replace(group.pool, context=group.requests.context))
-    most = np.asarray(most_that_fit(room, group.pool.tp))
-    assert most[0] >= 1
-    assert shapes[-1 if point is SPLIT else 0].sequences[0] == pytest.approx(most[0], rel=1e-6)
+    room_for = np.asarray(most_that_fit(room, group.pool.tp))
+    assert room_for[0] >= 1
+    assert shapes[-1 if point is SPLIT else 0].sequences[0] == pytest.approx(room_for[0], rel=1e-6)
 
 
 # --- predictions
@@ -158,9 +158,9 @@ def test_stages_are_priced_as_in_a_sweep(stages):
     )
     (prediction,) = predict_serving([point])
     where = Deployment(resolve_cluster("hgx-h100"), resolve_model("llama-3.1-8b"), Workload(context=2000))
-    found = sweep(replace(where, any_shape=True, correction=PHYSICS))
-    alike = (found.stages == stages) & (found.tp == 1) & (found.attention_dp == 1) & (found.batch == 16)
-    assert prediction.value == pytest.approx(found.tok_s_per_gpu_used[alike].item(), rel=2e-3)
+    swept = sweep(replace(where, any_shape=True, correction=PHYSICS))
+    alike = (swept.stages == stages) & (swept.tp == 1) & (swept.attention_dp == 1) & (swept.batch == 16)
+    assert prediction.value == pytest.approx(swept.tok_s_per_gpu_used[alike].item(), rel=2e-3)
 
 
 OPEN = Pool(tp=0, attention_dp=0, ep=0, moe_tp=0, workers=0, best=True)
@@ -287,6 +287,8 @@ def test_the_throughput_of_a_run_follows_from_its_times() -> None:
     assert fast.tok_s_per_gpu == pytest.approx(16 / (0.240 + 1024 * 0.010) * 1024 / 4)
     assert (slow.id, slow.tok_s_per_user, slow.tok_s_per_gpu) == ("total", 50, 400)
     assert fast.measured_layout == "TP4 DP1 EP1 ETP4 x1, 16 requests"
+    (unnamed,), _ = frontiers([replace(run, engine="vllm") for run in runs], engines=False)
+    assert [point.id for point in unnamed.points] == [point.id for point in frontier.points]
 
 
 @pytest.mark.parametrize("run", [RUN, TWO_POOLS])
@@ -328,15 +330,19 @@ def seconds(*rows, physics=True):
 def test_a_request_alone_waits_for_its_prompt_and_what_is_fixed():
     short, long = seconds(replace(ROW, concurrency=1, isl=1), replace(ROW, concurrency=1, isl=8000))
     fixed_ms = 1e3 * first_token_calibration().seconds("vllm", "aggregated")
+    groups = replace(ROW, engine="trtllm", pool=Pool(attention_dp=8, ep=8))  # waits for the others' prompts
+    waiting, others = seconds(groups, replace(groups, engine="vllm"))
+    (step_ms,) = (prediction.value for prediction in predict([replace(groups, quantity="tpot_ms")], PHYSICS))
+    assert 30 * step_ms < waiting - others < 70 * step_ms
     assert fixed_ms < short < fixed_ms + 60
     assert long > short + 100
 
 
 def test_more_engines_and_engines_that_prefill_alone_wait_less():
-    prediction, two = seconds(
+    prediction, double = seconds(
         replace(ROW, concurrency=128), replace(ROW, concurrency=128, pool=replace(ROW.pool, workers=2))
     )
-    assert two < prediction
+    assert double < prediction
     few, many = (
         replace(ROW, phase="disaggregated", concurrency=128, prefill_pool=replace(ROW.pool, workers=count))
         for count in (1, 4)

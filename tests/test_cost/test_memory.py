@@ -139,8 +139,6 @@ def test_several_gpus_graphs_and_experts_take_more():
     assert old.utilisation.value < engine_memory("vllm").utilisation.value
     assert engine_memory("vllm", "nightly", "2025-06") == engine_memory("vllm", month="2025-06") == old
     assert usual_step(79.3, "a100-sxm") < usual_step(79.2, "h100-sxm")
-    sglang = engine_memory("sglang", month="2025-02"), engine_memory("sglang", month="2026-08")
-    assert [form.usual_utilisation(24.2, tp=1) for form in sglang] == pytest.approx([0.88, 0.836], abs=0.02)
     assert seen_gib(143771 / 1024) == pytest.approx(139.81, abs=0.05)
     asked = {"vocab": 150_000, "sequences": 64, "rocm": False}
     least, *_ = form.taken_gib(**asked, several=False, experts=True)
@@ -160,6 +158,18 @@ def test_several_gpus_graphs_and_experts_take_more():
     assert low < whole < high
     assert sum(uses.values()) == pytest.approx(whole)
     assert form.taken_gib(**asked, several=True, experts=True, forward=10.0)[0] > whole + 5
+
+
+def test_the_default_part_of_memory_is_that_of_the_engine() -> None:
+    for month, total, asked, usual in (
+        ("2025-02", 24.2, {"tp": 1}, 0.88),
+        ("2025-03", 23.0, {"tp": 4}, 0.85),
+        ("2026-08", 79.9, {"tp": 1}, 0.836),
+        ("", 179.0, {"tp": 8}, 0.852),
+        ("", 140.4, {"tp": 8, "ranks": 8, "drafts": True}, 0.754),
+    ):
+        utilisation = engine_memory("sglang", month=month).usual_utilisation(total, **asked)
+        assert utilisation == pytest.approx(usual, abs=0.002)
 
 
 def test_activations_are_those_that_a_profiling_run_printed():

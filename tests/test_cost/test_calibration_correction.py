@@ -1,4 +1,4 @@
-"""What measured runs took over the physics: near them, far from them, over requests, and with a user's own."""
+"""What measured runs took over the physics, near them and far; the order of corrected steps, whatever runs say."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import date
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 from cost.calibration.correction import (
     DAYS,
@@ -23,11 +24,15 @@ from cost.calibration.correction import (
     lines_of,
     runs_of,
     shipped_correction,
-    without_engines,
 )
-from cost.inputs.workload import StepShape
+from cost.calibration.order import in_order
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import StageSpec
+from cost.inputs.workload import StepShape, Workload
 from cost.resolve import resolve_model
+from cost.step.step import even_step, measured, physics_seconds
 from topology.base.errors import InputError
+from topology.files.resolve import resolve_cluster
 
 DAY = float(date(2026, 6, 1).toordinal())
 KIND = Kind(1e9, "vllm", "h100-sxm", "disaggregated", "fp8")
@@ -44,38 +49,34 @@ def learned(logs: list[float], kinds: list[Kind] | None = None, **changes: objec
     return runs.fitted(np.array(logs))
 
 
-def log_of(found: Correction, kind: Kind, features: np.ndarray) -> float:
-    return float(found.corrected([kind], [features])[0, 0] - features[0, 0])
+def log_of(correction: Correction, kind: Kind, features: np.ndarray) -> float:
+    return float(correction.corrected([kind], [features])[0, 0] - features[0, 0])
 
 
 def test_near_runs_say_what_they_took_and_far_ones_nothing() -> None:
-    found, asked = Correction(learned([0.2] * 6)), at(TIMES[2])
-    near = log_of(found, KIND, asked)
+    correction, asked = Correction(learned([0.2] * 6)), at(TIMES[2])
+    near = log_of(correction, KIND, asked)
     assert 0.14 < near < 0.22
-    for other in (
-        replace(KIND, model=2e9),
-        replace(KIND, chip="b200-sxm"),
-        replace(KIND, chip="tpu-v7"),
-    ):
-        assert log_of(found, other, asked) == pytest.approx(0.0, abs=1e-9), other
-    assert log_of(found, KIND, at(TIMES[2], tp=4096.0)) == pytest.approx(0.0, abs=0.08)
-    assert log_of(found, KIND, at(TIMES[2] + 4)) == pytest.approx(0.0, abs=2e-3)
-    assert 0.0 < log_of(found, replace(KIND, chip="h200-sxm"), asked) < near
-
-
-def test_runs_of_the_same_die_count_for_another_chip() -> None:
-    plain = replace(KIND, chip="gb200")
-    ultra, other = replace(plain, chip="gb300"), replace(plain, chip="gb300", model=2e9)
-    found, asked = Correction(learned([0.2] * 6, [plain] * 6)), at(TIMES[2])
-    assert 0.7 * log_of(found, plain, asked) < log_of(found, ultra, asked) < log_of(found, plain, asked)
-    assert log_of(found, other, asked) == 0.0
-    assert found.runs.near(ultra, asked) == 0  # they are not of that chip
+    assert log_of(correction, replace(KIND, model=2e9), asked) == pytest.approx(0.0, abs=1e-9)
+    assert log_of(correction, replace(KIND, chip="b200-sxm"), asked) == pytest.approx(0.0, abs=1e-9)
+    assert log_of(Correction(learned([9.0] * 6)), KIND, asked) <= MAX_CORRECTION + 1e-9
+    assert log_of(correction, KIND, at(TIMES[2], tp=4096.0)) == pytest.approx(0.0, abs=0.08)
+    assert log_of(correction, KIND, at(TIMES[2] + 4)) == pytest.approx(0.0, abs=2e-3)
+    assert 0.0 < log_of(correction, replace(KIND, chip="h200-sxm"), asked) < near
+    plain, ultra = replace(KIND, chip="gb200"), replace(KIND, chip="gb300")  # of the same die
+    correction = Correction(learned([0.2] * 6, [plain] * 6))
+    assert (
+        0.7 * log_of(correction, plain, asked)
+        < log_of(correction, ultra, asked)
+        < log_of(correction, plain, asked)
+    )
+    assert correction.runs.near(ultra, asked) == 0  # they are not of that chip
 
 
 def test_what_takes_longer_by_physics_takes_longer() -> None:
-    found = Correction(learned([0.7, -0.7, 0.7, -0.7, 0.7, -0.7]))
+    correction = Correction(learned([0.7, -0.7, 0.7, -0.7, 0.7, -0.7]))
     features = np.concatenate([at(time) for time in np.arange(-8.0, 2.0, 0.01)])
-    logs = found.corrected([KIND], [features])[0]
+    logs = correction.corrected([KIND], [features])[0]
     steps = np.diff(logs)
     assert (steps >= SLOPE * 0.01 - 1e-9).all()
     assert steps.max() < 0.1
@@ -84,42 +85,15 @@ def test_what_takes_longer_by_physics_takes_longer() -> None:
 def test_runs_of_a_version_s_time_count_most() -> None:
     old = np.concatenate([at(TIMES[0], day=DAY - 8 * DAYS), at(TIMES[0])])
     runs = Runs((KIND, KIND), old, np.zeros(2), versions=("0.1", "0.2")).fitted(np.array([0.4, -0.2]))
-    found = Correction(runs)
-    before, now = (log_of(found, KIND, at(TIMES[0], day=found.day_of(f"vllm{v}"))) for v in ("==0.1", ""))
+    correction = Correction(runs)
+    before, now = (
+        log_of(correction, KIND, at(TIMES[0], day=correction.day_of(f"vllm{v}"))) for v in ("==0.1", "")
+    )
     assert now < before
-    assert found.day_of("vllm==0.2") == found.newest == DAY
+    assert correction.day_of("vllm==0.2") == correction.newest == DAY
     with pytest.raises(InputError, match=r"vllm==9.*no run was of that version; known: 0.1, 0.2"):
-        found.day_of("vllm==9")
-    assert found.days["vllm", "0.1"] == DAY - 8 * DAYS
-
-
-def test_an_engine_that_is_not_named_is_the_mean_of_those_measured() -> None:
-    two = Correction(learned([0.3, -0.1], [KIND, replace(KIND, engine="sglang")]))
-    logs = [log_of(two, replace(KIND, engine=name), at(TIMES[0])) for name in ("vllm", "sglang")]
-    assert min(logs) < log_of(two, replace(KIND, engine=""), at(TIMES[0])) < max(logs)
-
-
-def test_a_question_without_an_engine_is_corrected_by_runs_as_none_says_its_engine() -> None:
-    named, asked = learned([0.3] * 6), at(TIMES[2])
-    found = Correction(named, unnamed=without_engines(named, -named.weights))
-    unnamed = replace(KIND, engine="")
-    assert log_of(found, KIND, asked) + log_of(found, unnamed, asked) == pytest.approx(0.0, abs=1e-3)
-    assert found.every(unnamed)[0].near(unnamed, asked) == named.near(KIND, asked) > 0
-
-
-def test_a_correction_is_bounded() -> None:
-    assert log_of(Correction(learned([9.0] * 6)), KIND, at(TIMES[2])) <= MAX_CORRECTION + 1e-9
-
-
-def test_ten_numbers_of_requests_of_one_configuration_are_not_ten_witnesses() -> None:
-    other = [replace(KIND, phase="aggregated")] * 3 + [KIND] * 3
-    alike, apart = (learned([0.2] * 6, kinds) for kinds in (None, other))
-    asked = at(TIMES[2])
-    assert alike.variance(KIND, asked)[0] < apart.variance(KIND, asked)[0]
-    one = learned([0.2])
-    far, near = (one.variance(KIND, at(TIMES[0] + off))[0] for off in (5.0, 0.0))
-    assert near < far < 0.13
-    assert one.variance(replace(KIND, model=3e9), asked)[0] == pytest.approx(0.11 + 0.01 + 0.004)
+        correction.day_of("vllm==9")
+    assert correction.days["vllm", "0.1"] == DAY - 8 * DAYS
 
 
 def test_variance_is_that_of_the_process() -> None:
@@ -147,11 +121,106 @@ def test_own_runs_go_on_top_and_survive_a_file() -> None:
 
 
 def test_the_file_that_ships() -> None:
-    found = shipped_correction()
-    assert len(found.runs.kinds) > 3000
-    again = runs_of(lines_of(found.runs))
-    np.testing.assert_array_equal(again.weights, found.runs.weights)
+    correction = shipped_correction()
+    assert len(correction.runs.kinds) > 3000
+    again = runs_of(lines_of(correction.runs))
+    np.testing.assert_array_equal(again.weights, correction.runs.weights)
     model = resolve_model("deepseek-v3")
     kind = kind_of(model, "b200-sxm", "SGLang==0.5.9", "aggregated")
     assert (kind.engine, kind.architecture, kind.format) == ("sglang", "blackwell", "fp8")
-    assert found.has_seen(model)  # under another name: the runs are of DeepSeek-R1
+    assert correction.has_seen(model)  # under another name: the runs are of DeepSeek-R1
+
+
+SEQUENCES = np.array([1.0, 2.0, 3.0, 8.0, 20.0, 64.0, 150.0, 512.0])
+POWERS = np.isin(SEQUENCES, 2.0 ** np.arange(10))
+CLOSE = np.where(POWERS, 1e-7, 2e-3)
+"""Between powers of two a correction is read off a table."""
+
+
+def deployed(
+    cluster: object,
+    model: object = "deepseek-v3",
+    *,
+    context: int = 4096,
+    weights: str | None = None,
+    **changes: object,
+) -> Deployment:
+    where = resolve_cluster(cluster) if isinstance(cluster, str) else cluster
+    work = Workload(phase="decode", context=context)
+    return Deployment(where, resolve_model(model, weights=weights), work, **changes)
+
+
+def shape_of(deployment: Deployment, gpus: int = 8, tp: int = 1) -> StepShape:
+    ones = np.ones_like(SEQUENCES)
+    widths = {"tp": tp, "attention_dp": gpus / tp, "ep": gpus, "domain_gpus": gpus}
+    experts = deployment.model.moe.experts if deployment.model.moe else 0
+    shape = StepShape(**{name: value * ones for name, value in widths.items()}, slots=experts * ones)
+    return shape.under(deployment.workload, SEQUENCES / tp)
+
+
+def seconds(deployment: Deployment, gpus: int = 8, tp: int = 1) -> np.ndarray:
+    machine = deployment.machine(StageSpec(tuple(range(gpus)), range(len(deployment.model.layers))))
+    shape = measured(shape_of(deployment, gpus, tp), machine)
+    return even_step(deployment.model, shape, machine, bounds=False).total_s
+
+
+@pytest.mark.parametrize("cluster", ["hgx-b200", "rubin-576", "mi355x"])
+def test_more_requests_longer_prompts_and_more_bytes_are_never_faster(cluster: str) -> None:
+    times = [seconds(deployed(cluster, context=context)) for context in (512, 3000, 8192, 65_536)]
+    assert (np.diff(times, axis=0) >= 0).all()
+    assert (np.diff(times, axis=1) >= 0).all()
+    narrow = "mxfp4" if cluster == "mi355x" else "nvfp4"
+    by_bits = [seconds(deployed(cluster, weights=weights)) for weights in ("bf16", "fp8", narrow)]
+    assert (np.diff(by_bits, axis=0) <= 1e-9).all()
+
+
+def test_a_chip_that_nobody_measured_has_the_factor_of_the_one_it_borrows_from() -> None:
+    old, new = (deployed(name) for name in ("gb200-nvl72", "rubin-576"))
+    stage = StageSpec(tuple(range(8)), range(61))
+    lower = new.machine(stage)
+    bound = lower.correction
+    lender = bound.rivals[bound.lenders[0]]
+    assert lender.chip.name == "gb200"
+    shape = shape_of(new)
+    on_old = np.exp(replace(old.machine(stage).correction, own=(lender,)).logs(shape, physics_seconds))
+    np.testing.assert_allclose(np.exp(bound.logs(shape, physics_seconds)), on_old, rtol=0.02)
+    assert abs(np.log(on_old)).max() > 0.05
+    near = bound.near(shape.rows(np.array([0])), physics_seconds)
+    assert (near.runs, near.band > 1.3) == (0, True)
+    unseen = deployed("hgx-b200", "olmoe-1b-7b")
+    assert unseen.machine(StageSpec((0,), range(len(unseen.model.layers)))).correction is None
+
+
+def test_a_user_s_runs_on_one_chip_never_turn_the_order() -> None:
+    base = shipped_correction()
+    kind = replace(base.runs.kinds[0], chip="b200-sxm", engine="vllm")
+    for off in (0.7, -0.7):
+        own = Runs((kind,) * 6, base.runs.features[:6], np.zeros(6), OWN_PARTS).fitted(np.full(6, off))
+        asked = replace(base, own=own)
+        times = [
+            seconds(deployed(name, correction=asked), 1) for name in ("hgx-h200", "hgx-b200", "gb200-nvl72")
+        ]
+        assert (np.diff(times, axis=0) <= CLOSE * times[0]).all()
+        assert not np.allclose(times[1], seconds(deployed("hgx-b200"), 1), rtol=0.02)
+
+
+def test_the_nearest_values_in_order() -> None:
+    random = np.random.default_rng(0)
+    no_slower = np.triu(np.ones((4, 4), dtype=bool))
+    no_slower[1, 2] = False  # 0 before 1 and 2, which are apart, before 3
+    for _ in range(5):
+        values, weights = random.normal(size=(4, 3)), random.uniform(0.1, 3.0, 4)
+        ordered = in_order(values, weights, no_slower, range(4))
+        assert (ordered[0] >= ordered[1:3] - 1e-12).all()
+        assert (ordered[1:3] >= ordered[3] - 1e-12).all()
+        for point in range(3):
+            limits = [
+                {"type": "ineq", "fun": lambda x, a=a, b=b: x[a] - x[b]}
+                for a, b in ((0, 1), (0, 2), (1, 3), (2, 3))
+            ]
+            best = minimize(
+                lambda x, point=point, weights=weights, values=values: weights @ (x - values[:, point]) ** 2,
+                np.zeros(4),
+                constraints=limits,
+            )
+            np.testing.assert_allclose(ordered[:, point], best.x, atol=2e-3)

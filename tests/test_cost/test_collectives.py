@@ -3,25 +3,22 @@
 import numpy as np
 import pytest
 
-from cost.calibration.collectives import collective_ways, reached, reached_by_links, reached_in_switch
+from cost.calibration.collectives import collective_ways, reached
 from topology import resolve_cluster
 from topology.base.errors import InputError
-from topology.base.figures import Evidence
 from topology.routes import (
     COLLECTIVES,
     Router,
     bus_factor,
     collective_traffic,
-    fair_s,
     pattern_traffic,
-    traffic_matrix,
 )
 
 
 def ways(name, collective, size=1e9):
     cluster = resolve_cluster(name)
-    found = collective_ways(Router(cluster), cluster, collective, size, range(len(cluster.gpus)))
-    return {way.algorithm: way.bus_bytes / way.reached_s / 1e9 for way in found}
+    algorithms = collective_ways(Router(cluster), cluster, collective, size, range(len(cluster.gpus)))
+    return {way.algorithm: way.bus_bytes / way.reached_s / 1e9 for way in algorithms}
 
 
 def sent_and_heard(traffic, gpus):
@@ -39,14 +36,6 @@ def test_rings_send_as_much_from_each_gpu(name, collective):
     traffic = collective_traffic(collective, "ring", cluster, 8e9, range(gpus))
     for amounts in sent_and_heard(traffic, gpus):
         assert amounts == pytest.approx(np.full(gpus, bus_factor(collective, gpus) * 8e9))
-
-
-def test_rings_cross_on_the_rails_of_their_channel():
-    cluster = resolve_cluster("hgx-h100@32")
-    pairs = collective_traffic("all-gather", "ring", cluster, 1.0, range(32)).pairs
-    across = pairs.sources // 8 != pairs.targets // 8
-    assert across.sum() == 4 * 8, "four crossings a ring, eight rings"
-    assert (pairs.sources[across] % 8 == pairs.targets[across] % 8).all()
 
 
 @pytest.mark.parametrize("domains", [2, 3, 5, 8])
@@ -74,51 +63,21 @@ def test_trees_carry_the_data_once_up_and_once_down(domains):
     ],
 )
 def test_measured_bus_bandwidths(name, collective, best, measured):
-    found = ways(name, collective)
-    assert found[best] == pytest.approx(max(found.values()))
-    assert found[best] == pytest.approx(measured, rel=0.05)
-
-
-def test_a_ring_all_reduce_of_an_h100_host():
-    assert ways("hgx-h100", "all-reduce")["ring"] == pytest.approx(370, rel=0.01)
-
-
-def test_switches_that_nobody_measured_do_not_add_up():
-    assert "in-switch" not in ways("mi300x", "all-reduce")
-    assert set(ways("hgx-h100", "all-gather")) == {"ring", "direct"}
-
-
-def test_fabrics_of_a_kind_stand_in_and_say_so():
-    vera = resolve_cluster("vr-nvl72").spec.domains[0].fabric
-    figure = reached_by_links(vera)
-    assert (figure.kind, figure.value) == (Evidence.ASSUMED, 0.856)
-    assert figure.source.startswith("not measured: as nvlink5;")
-    assert reached_in_switch(vera) is not None
-    own = resolve_cluster("hgx-h100").spec.domains[0].fabric
-    assert reached_by_links(own).kind is Evidence.MEASURED
+    rates = ways(name, collective)
+    assert rates[best] == pytest.approx(max(rates.values()))
+    assert rates[best] == pytest.approx(measured, rel=0.05)
+    assert ("in-switch" in rates) == (collective == "all-reduce" and name != "mi300x"), "nobody measured it"
+    assert name != "hgx-h100" or rates["ring"] == pytest.approx(370, rel=0.01)
 
 
 def test_the_tier_that_is_slowest_at_what_it_reaches_counts():
     cluster = resolve_cluster("hgx-h100@16")
     loads = Router(cluster).loads(pattern_traffic("all-to-all", 16, 1e9))
-    found = reached(cluster, loads)
-    assert found.tier == "ib-ndr400 leaf"
-    assert found.times == pytest.approx(1 / 0.97)
+    slowest = reached(cluster, loads)
+    assert slowest.tier == "ib-ndr400 leaf"
+    assert slowest.times == pytest.approx(1 / 0.97)
     assert reached(cluster, loads, all_to_all=True).times == pytest.approx(1 / 0.921)
-
-
-def test_zipf_sends_less_to_later_gpus_and_a_matrix_of_equal_rows_is_the_same():
-    cluster = resolve_cluster("hgx-h100@16")
-    router, traffic = Router(cluster), pattern_traffic("zipf:1", 16, 1e9)
-    matrix = np.tile(traffic.row, (16, 1))
-    np.fill_diagonal(matrix, 7.0)
-    same = traffic_matrix(matrix, 16)
-    assert same.matrix is None
-    assert same.row == pytest.approx(traffic.row)
-    assert router.loads(same).load_bytes == pytest.approx(router.loads(traffic).load_bytes)
-    matrix[3, 5] *= 2
-    other = traffic_matrix(matrix, 16)
-    assert other.matrix is not None
-    assert fair_s(router, traffic).completion_s >= router.loads(traffic).bound_s * (1 - 1e-9)
+    row = pattern_traffic("zipf:1", 16, 1e9).row
+    assert row == pytest.approx(row[0] / np.arange(1, 17))
     with pytest.raises(InputError, match="zipf:11: expected an exponent"):
         pattern_traffic("zipf:11", 16, 1e9)

@@ -1,4 +1,4 @@
-"""The precision of each class of weights, in every dialect that checkpoints use."""
+"""The precision of each class of weights in every dialect of checkpoints, bytes and the units that multiply."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 from cost.config.build import model_from_config
+from cost.dtypes import bytes_per_param, cache_bytes_per_element, dtype, multiply_dtype
 from cost.resolve import resolve_model
-from topology.base.errors import InputError
+from topology.base.errors import InputError, MissingFigureError
+from topology.base.figures import Evidence, Figure
+from topology.spec import GpuSpec
 
 MATMUL = ("experts", "shared", "attention", "dense")
 V3 = {
@@ -60,51 +63,21 @@ FP8 = {"dtype": "fp8_e4m3", "qscheme": "per_tensor", "group_size": None}
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, uniform("fp8")),
         ({"quant_method": "fp8", "weight_block_size": [1, 32]}, uniform("mxfp8")),
         ({"quant_method": "fp8"}, uniform("fp8-row")),
-        ({"quant_method": "fbgemm_fp8", "modules_to_not_convert": []}, uniform("fp8-row")),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128}, uniform("int4-g128-zp")),
-        ({"quant_method": "gptq", "bits": 8, "group_size": 128}, uniform("int8")),
-        (
-            {"quant_method": "gptq", "bits": 4, "group_size": 128, "lm_head": True},
-            uniform("int4-g128-zp", "int4-g128-zp"),
-        ),
         ({"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": True}, uniform("int4-g64-zp")),
         ({"quant_method": "awq", "w_bit": 4, "q_group_size": 128, "zero_point": False}, uniform("int4-g128")),
         ({"quant_method": "mxfp4"}, {**uniform("bf16"), "experts": "mxfp4"}),
         (quark(FP4), uniform("mxfp4")),
-        (quark(FP8, ()), uniform("fp8-row", "fp8-row")),
-        (quark(FP4, ("lm_head", "*self_attn*")), {**uniform("mxfp4"), "attention": "bf16"}),
         (quark(FP4, self_attn=FP8), {**uniform("mxfp4"), "attention": "fp8-row"}),
+        (quark({"dtype": "int4", "qscheme": "per_group", "group_size": 64}), uniform("int4-g64")),
         (quark(FP4, self_attn=None), {**uniform("mxfp4"), "attention": "bf16"}),
         (quark(None, experts=FP4), {**uniform("bf16"), "experts": "mxfp4", "shared": "mxfp4"}),
-        (compressed(8, "float", strategy="channel"), uniform("fp8-row")),
-        (
-            compressed(8, "float", strategy="block", block_structure=[128, 128]),
-            uniform("fp8"),
-        ),
-        (
-            compressed(4, "int", strategy="group", group_size=32),
-            uniform("int4-g32"),
-        ),
-        (
-            compressed(4, "int", strategy="group", group_size=128, symmetric=False),
-            uniform("int4-g128-zp"),
-        ),
-        (compressed(8, "int", strategy="channel"), uniform("int8")),
-        (
-            compressed(4, "float", strategy="tensor_group", group_size=16),
-            uniform("nvfp4"),
-        ),
-        (
-            compressed(4, "float", strategy="group", group_size=32),
-            uniform("mxfp4"),
-        ),
-        (compressed(8, "float", ignore=[]), uniform("fp8-row", "fp8-row")),
-        (
-            compressed(8, "float", targets=("re:.*self_attn.*",)),
-            {**uniform("bf16"), "attention": "fp8-row"},
-        ),
+        (compressed(8, "float", strategy="block", block_structure=[128, 128]), uniform("fp8")),
+        (compressed(4, "int", strategy="group", group_size=32), uniform("int4-g32")),
+        (compressed(4, "float", strategy="tensor_group", group_size=16), uniform("nvfp4")),
+        (compressed(4, "float", strategy="group", group_size=32), uniform("mxfp4")),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}, uniform("nvfp4")),
-        ({"quant_algo": "FP8", "ignore": ["lm_head"]}, uniform("fp8-row")),
+        ({"quant_method": "fbgemm_fp8", "modules_to_not_convert": []}, uniform("fp8-row")),
         (
             {
                 "producer": {"name": "modelopt"},
@@ -131,13 +104,9 @@ def test_dialects(section, expected):
 @pytest.mark.parametrize(
     ("kept", "expected"),
     [
-        (["self_attn"], {"attention": "bf16"}),
-        (["model.layers.*.self_attn"], {"attention": "bf16"}),
-        (["language_model.model.layers.*.self_attn*"], {"attention": "bf16"}),
         (["re:.*self_attn.*"], {"attention": "bf16"}),
         (["re:.*mlp\\.(gate|up|gate_up|down)_proj.*"], {"dense": "bf16"}),
         (["*.mlp.shared_experts.*"], {"shared": "bf16"}),
-        (["mlp.experts"], {"experts": "bf16"}),
         (["gate", "lm_head", "model.embed_tokens", "model.layers.3.mlp.gate"], {}),
         (
             ["model.layers.0", "model.layers.1", "model.layers.2"],
@@ -147,48 +116,41 @@ def test_dialects(section, expected):
     ],
 )
 def test_modules_that_stay_as_they_were(kept, expected):
-    found = precision(
+    formats = precision(
         V3, {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": kept}
     )
-    known = {name: found[name] for name in expected}
+    known = {name: formats[name] for name in expected}
     assert known == expected
     if not expected:
-        assert found == uniform("fp8")
+        assert formats == uniform("fp8")
 
 
 def test_nvfp4_deepseek_quantises_the_output_projection_alone():
     # What NVIDIA's hf_quant_config.json lists: both projections to and from the latents stay in BF16.
-    found = resolve_model("deepseek-v3.1-nvfp4").precision
-    assert found["experts"] == found["shared"] == found["dense"] == "nvfp4"
-    assert found["attention"] == "nvfp4*0.6277+bf16*0.3723"
-    assert found["head"] == found["router"] == found["embedding"] == "bf16"
-
-
-def test_published_checkpoints():
-    assert resolve_model("deepseek-v3").precision["experts"] == "fp8"
-    assert resolve_model("gpt-oss-120b").precision["experts"] == "mxfp4"
-    assert resolve_model("gpt-oss-120b").precision["attention"] == "bf16"
-    kimi = resolve_model("kimi-k2.5").precision
-    assert [kimi[name] for name in MATMUL] == ["int4-g32", "bf16", "bf16", "bf16"]
-    v4 = resolve_model("deepseek-v4-pro").precision
-    assert [v4[name] for name in ("experts", "shared", "attention")] == ["mxfp4", "fp8", "fp8"]
-
-
-def test_without_a_section_the_dtype_decides_and_without_that_bf16_is_said():
-    bare = {key: value for key, value in LLAMA.items() if key not in {"torch_dtype", "dtype"}}
-    assert model_from_config({**bare, "dtype": "float16"}, name="m").precision_source == "dtype"
-    assert precision(bare, torch_dtype="float32") == uniform("fp32", "fp32")
-    assumed = model_from_config(bare, name="m")
-    assert assumed.precision["dense"] == "bf16"
-    assert assumed.precision_source.startswith("assumed bf16")
+    formats = resolve_model("deepseek-v3.1-nvfp4").precision
+    assert formats["experts"] == formats["shared"] == formats["dense"] == "nvfp4"
+    assert formats["attention"] == "nvfp4*0.6277+bf16*0.3723"
+    assert formats["head"] == formats["router"] == formats["embedding"] == "bf16"
 
 
 def test_weights_override_the_layers_alone_and_survive_the_plan_file():
     model = resolve_model("deepseek-v3", weights="nvfp4")
     assert [model.precision[name] for name in (*MATMUL, "head")] == ["nvfp4"] * 4 + ["bf16"]
     assert model.precision_source == "`weights` nvfp4"
+    part = resolve_model("glm-5", weights="experts=nvfp4, shared=fp8")
+    assert (part.precision["experts"], part.precision["shared"], part.precision["dense"]) == (
+        "nvfp4",
+        "fp8",
+        "bf16",
+    )
+    for wrong in ("fp8,nvfp4", "experts=fp8,experts=nvfp4", "experts=", "router=fp8", ""):
+        with pytest.raises(InputError, match="`weights`"):
+            resolve_model("glm-5", weights=wrong)
     assert model_from_config(model.config, name=model.name) == model
     assert model_from_config(model.config, name=model.name, weights="bf16").precision["experts"] == "bf16"
+    bare = {key: value for key, value in LLAMA.items() if key not in {"torch_dtype", "dtype"}}
+    assert precision(bare, torch_dtype="float32") == uniform("fp32", "fp32")
+    assert model_from_config(bare, name="m").precision_source.startswith("assumed bf16")
 
 
 def test_weights_make_an_unknown_quantiser_readable():
@@ -203,26 +165,16 @@ def test_weights_make_an_unknown_quantiser_readable():
     ("section", "words"),
     [
         ({"quant_method": "fp8", "weight_block_size": [64, 64]}, "weight_block_size: [64, 64]"),
-        ({"quant_method": "fp8", "modules_to_not_convert": "lm_head"}, "modules_to_not_convert: 'lm_head'"),
         ({"quant_method": "fp8", "modules_to_not_convert": [1]}, "must be a list of module names"),
         ({"quant_method": "gptq", "bits": 3, "group_size": 128}, "bits: 3 must be 4 or 8"),
-        ({"quant_method": "gptq", "bits": 4, "group_size": 100}, "groups of 100 is not known"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"x": 1}}, "`dynamic` rules"),
-        ({"quant_method": "awq", "bits": "4", "group_size": 128}, "bits: '4'"),
-        ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, "quant_algo: 'W4A8_AWQ'"),
         ({"quant_method": "compressed-tensors"}, "config_groups is missing"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 100}, "groups of 100 is not known"),
+        ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, "quant_algo: 'W4A8_AWQ'"),
         (compressed(3, "int"), "num_bits: 3"),
-        (compressed(8, "ternary"), "type: 'ternary'"),
         (compressed(8, "float", ignore=["re:("]), "is not a regular expression"),
         (compressed(8, "float", ignore=["re:(.+)+!"]), "repeats a group"),
-        (
-            compressed(8, "float", ignore=["re:" + "a" * 201]),
-            "more than 200 characters",
-        ),
-        (
-            compressed(8, "float", ignore=[f"re:a{i}" for i in range(65)]),
-            "at most 64 are read",
-        ),
+        (compressed(8, "float", ignore=[f"re:a{i}" for i in range(65)]), "at most 64 are read"),
         ({"bits": 4}, "quant_method is None, which is not modelled"),
         ([1], "quantization_config: [1] must be a mapping of keys to values"),
     ],
@@ -247,5 +199,41 @@ def test_modules_of_layers_with_two_attentions_and_of_parts_beside_experts():
         ("bailing_hybrid", "re:.*attention.*", "attention"),
         ("lfm2_moe", "re:.*feed_forward.w.*", "dense"),
     ):
-        found = precision(small[kind], {"quant_method": "fp8", "modules_to_not_convert": [name]})
-        assert (found[part] != "fp8-row", found["experts"]) == (True, "fp8-row"), kind
+        formats = precision(small[kind], {"quant_method": "fp8", "modules_to_not_convert": [name]})
+        assert (formats[part] != "fp8-row", formats["experts"]) == (True, "fp8-row"), kind
+
+
+def gpu(*units: str) -> GpuSpec:
+    figures = {f"{unit}_flop_per_s": Figure(1e15, "flop/s", Evidence.ASSUMED, "test") for unit in units}
+    return GpuSpec("chip", "Chip", "maker", "test", 1, figures)
+
+
+def test_weights_multiply_in_the_next_wider_unit_and_say_so():
+    every = ("bf16", "fp8", "fp4")
+    for name, units, unit in (("fp8", every[:2], "fp8"), ("nvfp4", every, "fp4"), ("bf16", every, "bf16")):
+        assert multiply_dtype(name, gpu(*units)) == (unit, None)
+    for name, units, unit in (
+        ("nvfp4", every[:2], "fp8"),
+        ("int4-g32", every, "bf16"),
+        ("mxfp4", every[:1], "bf16"),
+    ):
+        multiplied, note = multiply_dtype(name, gpu(*units))
+        assert (multiplied, name in note) == (unit, True)
+    with pytest.raises(MissingFigureError, match="chip: the catalog has no dense peak for bf16"):
+        multiply_dtype("bf16", gpu("fp8"))
+
+
+def test_formats_of_caches_and_unknown_ones():
+    assert [cache_bytes_per_element(name) for name in ("bf16", "FP8", "fp32")] == [2, 1, 4]
+    with pytest.raises(InputError, match="`kv_dtype` 'nvfp4': no format of the KV cache"):
+        cache_bytes_per_element("nvfp4")
+    for wrong in ("fp9", "", "nvfp4*0.5", "nvfp4*half+bf16*0.5", "what*0.5+bf16*0.5"):
+        with pytest.raises(InputError, match="`weights` "):
+            dtype(wrong)
+
+
+def test_bytes_of_formats_with_their_scales():
+    sizes = {"bf16": 2, "fp32": 4, "int8": 1, "BFloat16": 2, "fp8": 1 + 4 / 16384, "mxfp4": 0.53125}
+    sizes |= {"nvfp4": 0.5625, "mxfp8": 1.03125, "int4-g32": 0.5625}
+    sizes |= {"int4-g128": 0.515625, "int4-g128-zp": 0.51953125, "int4": 0.515625}
+    assert {name: bytes_per_param(name) for name in sizes} == sizes

@@ -52,18 +52,12 @@ def cells(table: np.ndarray, layers: list[int], scenario: str = "a", skip: int =
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("x.npy", GOOD),
         ("x.npy", GOOD.astype(">i8")),
-        ("x.npy", GOOD.astype(np.float16)),
-        ("x.npy", GOOD.astype(np.longdouble)),
         ("x.npy", np.asfortranarray(GOOD)),
         ("x.npy", WHOLE),
-        ("X.NPY", GOOD),
         ("x.npz", {"loads": GOOD, "other": np.ones(3)}),
         ("x.json", {"logical_count": GOOD.tolist(), "rank": 0}),
-        ("x.json", {"logical_count": WHOLE.astype(float).tolist()}),
         ("x.json", {"logical_count": [WHOLE.tolist(), (0 * WHOLE).tolist()]}),  # an unused step
-        ("x.csv", cells(GOOD, [1, 2])),
         ("x.csv", cells(WHOLE, [0, 1, 2])),
         ("x.csv", "\ufeff" + cells(GOOD, [0, 1])),  # ordinals
     ],
@@ -80,27 +74,14 @@ def test_every_form_gives_the_same_loads(tmp_path: Path, name: str, values: Any)
 
 
 def test_scenarios_of_several_files_and_generators(tmp_path: Path) -> None:
-    three = save(tmp_path, np.stack([GOOD, GOOD * 2]), "two.npy")
-    table = save(
-        tmp_path,
-        cells(GOOD, [1, 2], "day") + "\n" + "\n".join(cells(GOOD, [1, 2], "night").split()[1:]),
-        "t.csv",
-    )
-    loads = read(three, table, "uniform")
-    assert loads.names == (
-        "two.npy#0",
-        "two.npy#1",
-        "t.csv#day",
-        "t.csv#night",
-        "uniform (synthetic, seed 0)",
-    )
+    twice = save(tmp_path, np.stack([GOOD, GOOD * 2]), "two.npy")
+    night = cells(GOOD, [1, 2], "night").split()[1:]
+    table = save(tmp_path, "\n".join([cells(GOOD, [1, 2], "day"), *night]), "t.csv")
+    loads = read(twice, table, "uniform")
+    files = ["two.npy#0", "two.npy#1", "t.csv#day", "t.csv#night"]
+    assert list(loads.names) == [*files, "uniform (synthetic, seed 0)"]
     assert loads.tokens.shape == (5, 2, 4)
     assert loads.synthetic
-
-
-def test_integers_beyond_double_precision_are_read(tmp_path: Path) -> None:
-    big = GOOD.astype(np.uint64) * np.uint64(2**60)
-    assert read(save(tmp_path, big)).tokens[0] == pytest.approx(GOOD * 2.0**60)
 
 
 def at(value: float, layer: int = 1, expert: int = 2) -> np.ndarray:
@@ -113,29 +94,21 @@ def at(value: float, layer: int = 1, expert: int = 2) -> np.ndarray:
     ("name", "values", "words"),
     [
         ("x.npy", at(np.nan), "expert 2"),
-        ("x.npy", at(-1), "expert 2"),
         ("x.npy", GOOD * np.array([[1], [0]]), "layer 2"),
-        ("x.npy", GOOD.T, "shape"),
         ("x.npy", np.empty((0, 2, 4)), "scenario"),
-        ("x.npy", np.empty((3, 0)), "shape"),
         ("x.npy", GOOD > 3, "bool"),
-        ("x.npy", GOOD.astype(complex), "complex128"),
         ("x.npy", GOOD.astype(object), ".npy"),
         ("x.npy", WHOLE + 1, "layer 0 of the model is dense"),
         ("x.npz", {"load": GOOD}, "loads"),
-        ("x.npz", {"loads": GOOD.astype(object)}, ".npz"),
+        ("x.npy", GOOD.T, "shape"),
         ("x.json", {"counts": 1}, "logical_count"),
+        ("x.csv", cells(GOOD, [1, 2]).replace("tokens", "tokens,tokens"), "tokens"),
+        ("x.npz", {"loads": GOOD.astype(object)}, ".npz"),
         ("x.json", {"logical_count": [[1, 2], [3]]}, "x.json"),
-        ("x.json", {"logical_count": [[True] * 4] * 2}, "true"),
         ("x.json", {"logical_count": [[10**30] * 4] * 2}, "x.json"),
-        ("x.csv", cells(GOOD, [1, 2], skip=5), "layer 2, expert 1"),
-        ("x.csv", cells(GOOD, [1, 2]) + "\na,1,0,5", "row 10"),
         ("x.csv", cells(GOOD, [1, 7]), "7"),
-        ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,4,4"), "row 5"),
         ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,3,nan"), "row 5"),
         ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,3,4,000"), "row 5"),
-        ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", 'a,1,3,"' + "4\n" * 99), "not a CSV file"),
-        ("x.csv", cells(GOOD, [1, 2]).replace("tokens", "tokens,tokens"), "tokens"),
         ("x.csv", "layer,expert\n1,2", "scenario"),
         ("x.txt", "1 2", ".txt"),
     ],
@@ -157,33 +130,12 @@ def test_an_expert_with_more_tokens_than_a_router_gives_it(tmp_path: Path) -> No
     assert (read(save(tmp_path, half), top_k=2).tokens == half).all()
     over = np.stack([half, half])
     over[1, 1, 3] += 1
-    words = (
-        r"scenario 1, layer 2, expert 3 has 53.8% of the choices.*2 different experts.*more than 1/2 = 50.0%"
-    )
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=r"scenario 1, layer 2, expert 3 has 53.8% .*more than 1/2 = 50.0%"):
         read(save(tmp_path, over), "uniform", top_k=2)
     assert (read(save(tmp_path, over), top_k=1).tokens == over).all()
 
 
-def test_layers_that_differ_in_tokens_are_said(tmp_path: Path) -> None:
-    assert not read(save(tmp_path, np.ones((2, 4)) * [[1.0], [1.4]])).notes
-    uneven = np.stack([WHOLE, WHOLE])
-    assert "x.npy: row 2 has 2.6x the tokens of row 1; a token passes through every layer" in "".join(
-        read(save(tmp_path, uneven)).notes
-    )
-
-
-@pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.json"])
-@pytest.mark.parametrize("keep", [0, 5, 40, -3])
-def test_files_cut_short(tmp_path: Path, name: str, keep: int) -> None:
-    values = {"x.npy": GOOD, "x.npz": {"loads": GOOD}, "x.json": {"logical_count": GOOD.tolist()}}[name]
-    path = save(tmp_path, values, name)
-    path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(InputError, match=r"not a complete|not valid JSON|cut short"):
-        read(path)
-
-
-def test_paths_that_are_no_files(tmp_path: Path) -> None:
+def test_paths_that_hold_no_loads(tmp_path: Path) -> None:
     (tmp_path / "folder.npy").mkdir()
     for path, words in (
         (tmp_path / "none.npy", "there is no such file"),
@@ -191,33 +143,22 @@ def test_paths_that_are_no_files(tmp_path: Path) -> None:
         (tmp_path / ("x" * 300 + ".npy"), "cannot be read"),
         ("a\0b.npy", "no such file"),
         ("loads", "suffix is absent"),
+        (save(tmp_path, steps(5) * 0, "zero.npy"), "no tokens in its 5 windows"),
     ):
         with pytest.raises(InputError, match=words):
             read(path)
-
-
-def test_text_that_is_not_text(tmp_path: Path) -> None:
-    for name, words in (("x.csv", "is not UTF-8 text"), ("x.json", "not valid JSON")):
-        (tmp_path / name).write_bytes(b"\xff\xfe\x00scenario")
-        with pytest.raises(InputError, match=words):
-            read(tmp_path / name)
-    (tmp_path / "deep.json").write_text('{"logical_count": ' + "[" * 5000 + "]" * 5000 + "}")
-    with pytest.raises(InputError, match="nested too deeply"):
-        read(tmp_path / "deep.json")
-
-
-def test_a_table_that_is_too_long(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no expert loads given"):
+        read()
+    with pytest.raises(InputError, match="no MoE layers"):
+        read_loads(["uniform"], Wanted((), 3, 4), seed=0)
+    with pytest.raises(InputError, match="sum over its windows is too large"):
+        read(save(tmp_path, np.full((3, 2, 4), 1e308)), windows=1)
     with (tmp_path / "x.csv").open("wb") as file:
         file.truncate(2**40)  # a hole, of one line
     with pytest.raises(InputError, match="1,099,511,627,776 bytes are too large for one document"):
         read(tmp_path / "x.csv")
-
-
-def test_a_model_without_experts_or_no_loads_at_all() -> None:
-    with pytest.raises(InputError, match="no MoE layers"):
-        read_loads(["uniform"], Wanted((), 3, 4), seed=0)
-    with pytest.raises(InputError, match="no expert loads given"):
-        read()
+    uneven = np.stack([WHOLE, WHOLE])
+    assert "x.npy: row 2 has 2.6x the tokens of row 1" in "".join(read(save(tmp_path, uneven)).notes)
 
 
 # --- loads as they count
@@ -231,52 +172,36 @@ def test_each_layer_of_each_scenario_counts_the_same() -> None:
     loads = ExpertLoads(np.array([[[1.0, 3.0]], [[30.0, 10.0]]]), ("a", "b"), synthetic=False)
     assert loads.normalised.tolist() == [[[0.5, 1.5]], [[1.5, 0.5]]]
     assert loads.mean.tolist() == [[1.0, 1.0]]
-
-
-def test_normalised_does_not_overflow() -> None:
-    loads = ExpertLoads(np.full((1, 1, 4), 1e308), ("a",), synthetic=False)
-    assert loads.normalised.tolist() == [[[1.0, 1.0, 1.0, 1.0]]]
+    large = ExpertLoads(np.full((1, 1, 4), 1e308), ("a",), synthetic=False)
+    assert large.normalised.tolist() == [[[1.0, 1.0, 1.0, 1.0]]]
 
 
 def test_lognormal_has_the_spread_it_is_given() -> None:
     assert np.log(draw("lognormal:0.63")).std(axis=1).mean() == pytest.approx(0.63, rel=0.03)
     assert (draw("lognormal:0") == 1000).all()
+    assert (draw("zipf:1", seed=3) == draw("zipf:1", seed=3)).all()
+    assert not (draw("zipf:1", seed=3) == draw("zipf:1", seed=4)).all()
+    assert not (draw("lognormal:1", number=0) == draw("lognormal:1", number=1)).all()
+    with pytest.raises(InputError, match="seed -1"):
+        draw("uniform", seed=-1)
+    for text in (
+        "lognormal:nan",
+        "lognormal:-1",
+        "lognormal",
+        "lognormal:1e9",
+        "zipf:inf",
+        "zipf:x",
+        "uniform:1",
+    ):
+        assert is_generator(text)
+        with pytest.raises(InputError, match=text.partition(":")[0]):
+            draw(text)
 
 
 def test_zipf_is_a_power_of_the_rank() -> None:
     loads = np.sort(draw("zipf:1.2"), axis=1)[:, ::-1]
     assert loads[:, 0] / loads[:, 9] == pytest.approx(10**1.2)
     assert len({int(row.argmax()) for row in draw("zipf:1.2")}) > 5  # not the same expert in every layer
-
-
-def test_seed_and_position_decide() -> None:
-    assert (draw("zipf:1", seed=3) == draw("zipf:1", seed=3)).all()
-    assert not (draw("zipf:1", seed=3) == draw("zipf:1", seed=4)).all()
-    assert not (draw("lognormal:1", number=0) == draw("lognormal:1", number=1)).all()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "lognormal:nan",
-        "lognormal:-1",
-        "lognormal:",
-        "lognormal",
-        "lognormal:1e9",
-        "zipf:inf",
-        "zipf:x",
-        "uniform:1",
-    ],
-)
-def test_bad_parameters_are_refused(text: str) -> None:
-    assert is_generator(text)
-    with pytest.raises(InputError, match=text.split(":", maxsplit=1)[0]):
-        draw(text)
-
-
-def test_a_negative_seed_is_refused() -> None:
-    with pytest.raises(InputError, match="seed -1"):
-        draw("uniform", seed=-1)
 
 
 def test_traces_are_divided_in_the_order_of_their_tokens() -> None:
@@ -319,26 +244,19 @@ def steps(count: int, seed: int = 0) -> np.ndarray:
 def test_runs_are_even_and_nothing_is_lost(tmp_path: Path, used: list[bool], most: int) -> None:
     values = steps(len(used)) * np.array(used)[:, None, None]
     path = save(tmp_path, values)
-    found = collect_windows(open_counts(str(path)), most)
+    windows = collect_windows(open_counts(str(path)), most)
     kept = values[used]
-    assert found.kept == len(kept)
-    assert len(found.tokens) == min(most, len(kept)) == len(found.names)
-    assert found.tokens.sum() == values.sum()
+    assert windows.kept == len(kept)
+    assert len(windows.tokens) == min(most, len(kept)) == len(windows.names)
+    assert windows.tokens.sum() == values.sum()
     # by definition: window i of k goes to run floor(i r / k)
-    expected = np.zeros_like(found.tokens)
+    expected = np.zeros_like(windows.tokens)
     sizes = [0] * len(expected)
     for i, window in enumerate(kept):
         expected[i * len(expected) // len(kept)] += window
         sizes[i * len(expected) // len(kept)] += 1
-    assert (found.tokens == expected).all()
+    assert (windows.tokens == expected).all()
     assert max(sizes) - min(sizes) <= 1
-
-
-def test_no_tokens_at_all_and_no_windows(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no tokens in its 5 windows"):
-        read(save(tmp_path, steps(5) * 0))
-    with pytest.raises(InputError, match="`windows` 0: expected 1 or more"):
-        read(save(tmp_path, steps(5)), windows=0)
 
 
 def test_scenarios_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,19 +268,8 @@ def test_scenarios_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ):
         read(path, windows=10**9)
     assert len(read(path, windows=20).tokens) == 20
-
-
-@pytest.mark.parametrize(
-    ("value", "words"), [(-1, "scenario 37, row 2, expert 1: -1.0"), (np.nan, "expert 1: nan")]
-)
-def test_a_bad_entry_is_found_in_whatever_piece_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float, words: str
-) -> None:
-    monkeypatch.setattr("cost.experts.traces.counts.PIECE_BYTES", 500)
-    values = steps(60).astype(float)
-    values[37, 2, 1] = value
-    with pytest.raises(InputError, match=words):
-        read(save(tmp_path, values))
+    with pytest.raises(InputError, match="`windows` 0: expected 1 or more"):
+        read(path, windows=0)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -383,8 +290,7 @@ def test_pieces_give_what_the_whole_gives(
     assert len(calls) > 10
     assert calls == sorted(calls)
     assert calls[-1] == 1
-
-
-def test_sums_beyond_floats(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="sum over its windows is too large"):
-        read(save(tmp_path, np.full((3, 2, 4), 1e308)), windows=1)
+    values[37, 2, 1] = -1
+    np.savez(tmp_path / "bad.npz", loads=values)
+    with pytest.raises(InputError, match="scenario 37, row 2, expert 1: -1"):
+        read(tmp_path / "bad.npz")

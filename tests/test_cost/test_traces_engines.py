@@ -14,7 +14,6 @@ from safetensors.numpy import save_file
 from cost.experts.loads import ExpertLoads, read_loads
 from cost.experts.traces.counts import Wanted
 from cost.experts.traces.open import open_counts
-from cost.experts.traces.windows import collect_windows
 from topology.base.errors import InputError
 
 MOE, LAYERS, EXPERTS, SLOTS, PASSES, RANKS = (1, 2), 3, 4, 6, 5, 2
@@ -46,37 +45,11 @@ def refused(path: Path) -> str:
 
 
 def passes(rank: int, **changes: Any) -> dict[str, Any]:
+    common = {"rank": rank, "gatherer_key": "primary"}
     records = [
-        {
-            "forward_pass_id": 10 + p,
-            "rank": rank,
-            "gatherer_key": "primary",
-            "global_physical_count": BY_SLOT[rank, p],
-        }
-        for p in range(PASSES)
+        common | {"forward_pass_id": 10 + p, "global_physical_count": BY_SLOT[rank, p]} for p in range(PASSES)
     ]
     return {"records": records, "last_physical_to_logical_map": SLOT_MAP, **changes}
-
-
-def tokens_of(rank: int) -> dict[str, Any]:
-    """The same counts as lists of slots by token: one choice a token, padded with -1."""
-    data = passes(rank)
-    for p, record in enumerate(data["records"]):
-        del record["global_physical_count"]
-        longest = max(1, int(BY_SLOT[rank, p].sum(axis=1).max()))
-        ids = np.full((LAYERS, longest, 2), -1, np.int32)
-        for row in range(LAYERS):
-            slots = np.repeat(np.arange(SLOTS), BY_SLOT[rank, p, row])
-            ids[row, : len(slots), 0] = slots
-        record |= {
-            "input_ids": list(range(longest)),
-            "positions": list(range(longest)),
-            "extend_seq_lens": [longest],
-            "forward_mode": 1,
-            "topk_ids_of_layer": ids,
-            "misc_objects": [{"layer_id": 1, "num_tokens_per_rdma_rank": None}],
-        }
-    return data
 
 
 def rank_file(folder: Path, rank: int, time: float = 1700000000.25) -> Path:
@@ -84,15 +57,9 @@ def rank_file(folder: Path, rank: int, time: float = 1700000000.25) -> Path:
 
 
 def stats_line(p: int, **changes: Any) -> str:
-    record = {
-        "record_type": "eplb_load_stats",
-        "version": 1,
-        "step": p,
-        "num_ranks": RANKS,
-        "expert_load": BY_SLOT[:, p, 1:].sum(axis=0).tolist(),
-        "p2l_map": SLOT_MAP[1:].tolist(),
-    }
-    return json.dumps(record | changes)
+    record = {"record_type": "eplb_load_stats", "version": 1, "step": p, "num_ranks": RANKS}
+    load = BY_SLOT[:, p, 1:].sum(axis=0).tolist()
+    return json.dumps(record | {"expert_load": load, "p2l_map": SLOT_MAP[1:].tolist()} | changes)
 
 
 def test_stat(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
@@ -108,9 +75,8 @@ def test_stat(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
     assert (read(flat).tokens[0] == KEPT.sum(axis=0)).all()
 
 
-@pytest.mark.parametrize("make", [passes, tokens_of])
-def test_files_of_each_rank(tmp_path: Path, torch_save: Callable[..., Path], make: Any) -> None:
-    files = [torch_save(rank_file(tmp_path, rank), make(rank)) for rank in range(RANKS)]
+def test_files_of_each_rank(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
+    files = [torch_save(rank_file(tmp_path, rank), passes(rank)) for rank in range(RANKS)]
     for path in (tmp_path, *files):
         loads = read(path)
         assert (loads.tokens == KEPT).all()
@@ -118,20 +84,29 @@ def test_files_of_each_rank(tmp_path: Path, torch_save: Callable[..., Path], mak
         assert f"{path.name}: summed over 2 ranks, 0 to 1" in loads.notes
         assert f"{path.name}: 1 of 5 windows dropped (empty)" in loads.notes
     assert open_counts(str(tmp_path)).experts == EXPERTS
+    # the same counts as slots of tokens: one choice a token, padded with -1
+    for rank, file in enumerate(files):
+        data = passes(rank)
+        for record in data["records"]:
+            counts = record.pop("global_physical_count")
+            slots = np.full((LAYERS, max(1, int(counts.sum(axis=1).max())), 2), -1, np.int32)
+            for row in range(LAYERS):
+                slots[row, : counts[row].sum(), 0] = np.repeat(np.arange(SLOTS), counts[row])
+            record["topk_ids_of_layer"] = slots
+        torch_save(file, data)
+    assert (read(tmp_path).tokens == KEPT).all()
 
 
 def test_ranks_that_are_missing_are_said(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
     alone = torch_save(rank_file(tmp_path, 0), passes(0))
     assert f"{alone.name}: rank 0 only, no other rank" in read(alone).notes
     data = passes(1)
-    for record in data["records"]:
-        record["rank"] = 3
     del data["records"][1]
-    torch_save(rank_file(tmp_path, 3), data)
-    notes = read(tmp_path).notes
-    name = tmp_path.name
-    assert f"{name}: no file of rank 1, 2: their tokens are missing" in notes
-    assert f"{name}: rank 3: some passes of other ranks missing, counted as 0" in notes
+    records = [record | {"rank": 3} for record in data["records"]]
+    torch_save(rank_file(tmp_path, 3), data | {"records": records})
+    notes = " ".join(read(tmp_path).notes)
+    assert "no file of rank 1, 2: their tokens are missing" in notes
+    assert "rank 3: some passes of other ranks missing, counted as 0" in notes
 
 
 def test_passes_of_a_draft_model_and_of_overlapping_batches(
@@ -152,8 +127,7 @@ def test_passes_of_a_draft_model_and_of_overlapping_batches(
     torch_save(rank_file(tmp_path, 1), passes(1))
     loads = read(tmp_path)
     assert (loads.tokens == KEPT).all()
-    said = "2 of 14 passes have several records of a rank (batches that overlap, or a draft model), summed"
-    assert f"{tmp_path.name}: {said}" in loads.notes
+    assert any("2 of 14 passes have several records of a rank" in note for note in loads.notes)
 
 
 def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
@@ -174,20 +148,14 @@ def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) 
     [
         ({"physical_to_logical_map": SLOT_MAP}, "holds a plan"),
         ({"weights": COUNTS}, "no logical_count and no records, as SGLang dumps them, but weights"),
-        (COUNTS, "but a single tensor"),
         ({"logical_count": COUNTS.astype(np.uint8).astype(bool)}, "holds bool, not numbers"),
-        ({"logical_count": -COUNTS}, "is not a token count"),
         ({"logical_count": COUNTS[..., :3]}, r"shape [5, 3, 3]; the model needs [2, 4] or [3, 4]"),
-        ({"logical_count": COUNTS[None]}, "shape [1, 5, 3, 4]"),
         (passes(0, records=[]), "no forward pass recorded"),
         (passes(0, records={}), "has no list of records"),
-        (passes(0, records=[1]), "record 0 has no forward_pass_id"),
-        (passes(0, records=[{"forward_pass_id": "1", "rank": 0}]), "record 0 has no forward_pass_id"),
-        (passes(0, records=[{"forward_pass_id": 1, "rank": 0}]), "record 0 has no whole numbers"),
         (passes(0, last_physical_to_logical_map=None), "has no last_physical_to_logical_map"),
-        (passes(0, last_physical_to_logical_map=SLOT_MAP + 1), "experts 0..4; the model has 0..3"),
-        (passes(0, last_physical_to_logical_map=SLOT_MAP * 10**8), "contains the invalid expert 300000000"),
         (passes(0, last_physical_to_logical_map=SLOT_MAP[0]), "not [layers, slots]"),
+        (passes(0, records=[{"forward_pass_id": "1", "rank": 0}]), "record 0 has no forward_pass_id"),
+        (passes(0, last_physical_to_logical_map=SLOT_MAP + 1), "experts 0..4; the model has 0..3"),
         (passes(0, records=passes(0)["records"] + [
             {"forward_pass_id": 99, "rank": 1, "global_physical_count": BY_SLOT[0, 0]}
         ]), "records of ranks [0, 1]"),
@@ -197,9 +165,6 @@ def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) 
         (passes(0, records=[
             {"forward_pass_id": 1, "rank": 0, "topk_ids_of_layer": np.full((2, 2, 2), 0, np.int32)}
         ]), "not [layers, tokens, choices]"),
-        (passes(0, records=[
-            {"forward_pass_id": 1, "rank": 0, "global_physical_count": -BY_SLOT[0, 0]}
-        ]), "is not a token count of an expert"),
     ],
 )  # fmt: skip
 def test_pt_files_that_are_no_recording(
@@ -225,11 +190,7 @@ def test_trtllm_folder(tmp_path: Path) -> None:
     loads = read(folder)
     assert (loads.tokens == KEPT).all()
     assert loads.names[0] == "stats#iteration 100"
-    assert loads.notes == (
-        "stats: summed over 2 ranks, 0 to 1",
-        "stats: 1 of 5 windows dropped (empty)",
-        "stats: 4 windows, each a scenario",
-    )
+    assert loads.notes[:2] == ("stats: summed over 2 ranks, 0 to 1", "stats: 1 of 5 windows dropped (empty)")
     assert open_counts(str(folder)).layer_ids == MOE
 
 
@@ -240,15 +201,11 @@ def test_trtllm_what_is_missing_is_said(tmp_path: Path) -> None:
     (folder / "meta_info.json").unlink()
     save_file({"107_1": COUNTS[0, 1]}, folder / "rank0.safetensors")
     notes = " / ".join(read(folder, windows=1).notes)
-    for words in (
-        "no file of rank 2, 3: their tokens are missing",
-        "iterations 100 to 107 are not contiguous: 6 are present",
-        "rank 0, 1, 4: some layers or iterations of other ranks missing",
-        "meta_info.json is missing",
-        "rank*_raw.safetensors (the experts of each token) not read",
-        "layer 3 is beyond the model's 3",
-    ):
-        assert words in notes
+    assert "no file of rank 2, 3: their tokens are missing" in notes
+    assert "iterations 100 to 107 are not contiguous: 6 are present" in notes
+    assert "rank 0, 1, 4: some layers or iterations of other ranks missing" in notes
+    assert "meta_info.json is missing" in notes
+    assert "layer 3 is beyond the model's 3" in notes
 
 
 @pytest.mark.parametrize(
@@ -256,19 +213,18 @@ def test_trtllm_what_is_missing_is_said(tmp_path: Path) -> None:
     [
         (lambda f: (f / "meta_info.json").write_text("{"), "not valid JSON"),
         (lambda f: (f / "meta_info.json").write_text('{"num_experts": 5}'), "each of 5 experts"),
-        (lambda f: save_file({"1_1": np.ones((2, 4), int)}, f / "rank1.safetensors"), "not one count"),
         (lambda f: save_file({"1_1": -np.ones(4, int)}, f / "rank1.safetensors"), "not a token count"),
         (lambda f: save_file({"a": np.ones(4, int)}, f / "rank1.safetensors"), "not ITERATION_LAYER"),
         (
             lambda f: save_file({"1_01": np.ones(4, int), "1_1": np.ones(4, int)}, f / "rank1.safetensors"),
             "duplicate counts of 1_",
         ),
-        (lambda f: (f / "rank1.safetensors").write_bytes(b""), "not a whole safetensors"),
         (lambda f: [file.unlink() for file in f.glob("rank*")], "no rank0.safetensors"),
     ],
 )
 def test_trtllm_folders_that_are_broken(tmp_path: Path, change: Callable[[Path], object], words: str) -> None:
     folder = statistics(tmp_path / "s")
+    assert "give the folder" in refused(folder / "rank0.safetensors")
     change(folder)
     assert words in refused(folder)
 
@@ -279,17 +235,11 @@ def test_a_safetensors_header_that_lies(tmp_path: Path) -> None:
     for size in range(0, len(whole), 7):
         (folder / "rank1.safetensors").write_bytes(whole[:size])
         assert "not a whole safetensors file" in refused(folder)
-    for old, new in ((b"[4]", b"[9]"), (b"[0,32]", b"[0,99]")):
-        assert old in whole
-        (folder / "rank1.safetensors").write_bytes(whole.replace(old, new, 1))
-        assert "not a whole safetensors file" in refused(folder)
+    (folder / "rank1.safetensors").write_bytes(whole.replace(b"[0,32]", b"[0,99]", 1))
+    assert "not a whole safetensors file" in refused(folder)
     header = json.dumps({"1_1": {"dtype": "I64", "shape": [10**9], "data_offsets": [0, 8 * 10**9]}}).encode()
     (folder / "rank1.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
     assert "not a whole safetensors file" in refused(folder)
-
-
-def test_one_rank_of_trtllm_is_not_enough(tmp_path: Path) -> None:
-    assert "give the folder" in refused(statistics(tmp_path / "s") / "rank0.safetensors")
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.json", "x.ndjson"])
@@ -302,40 +252,20 @@ def test_vllm_lines(tmp_path: Path, name: str) -> None:
     assert f"{name}: 1 lines of type session_metadata skipped" in loads.notes
 
 
-def test_vllm_maps_may_change_and_have_unused_slots(tmp_path: Path) -> None:
-    unused = np.concatenate([SLOT_MAP[1:, ::-1], -np.ones((2, 1), int)], axis=1)
-    load = np.concatenate([BY_SLOT[:, 1, 1:, ::-1].sum(axis=0), np.zeros((2, 1), int)], axis=1)
-    other = stats_line(1, expert_load=load.tolist(), p2l_map=unused.tolist())
-    full = stats_line(0, p2l_map=np.c_[SLOT_MAP[1:], [-1, -1]].tolist(), expert_load=np.c_[
-        BY_SLOT[:, 0, 1:].sum(axis=0), [0, 0]].tolist())  # fmt: skip
-    (tmp_path / "x.jsonl").write_text(full + "\n" + other)
-    assert (read(tmp_path / "x.jsonl").tokens == KEPT[:2]).all()
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("", "no lines"),
         ('{"record_type": "bench_run_start"}', "no line of type 'eplb_load_stats' in it ('bench_run_start')"),
-        ("[1]", "line 1: not an object with a"),
-        ('{"record_type": 1}', "line 1: not an object with a"),
-        (stats_line(0)[:-9], "line 1: column"),
         (stats_line(0) + "\n" + stats_line(1)[:50], "line 2: column"),
         (stats_line(0, version=2), "version 2; only 1"),
-        (stats_line(0)[:-1] + ', "step": 3}', "step: duplicate key"),
         (stats_line(0, expert_load=None), "null, which is not a number"),
         (stats_line(0, expert_load=[[True] * 6] * 2), "true, which is not a number"),
-        (stats_line(0, expert_load=[[1] * 6, [1]]), "unequal length"),
         (stats_line(0, expert_load=[[1] * 5] * 2), "counts [2, 5] but a slot map of [2, 6]"),
         (stats_line(0, expert_load=[1] * 6), "is [6], not [layers, slots]"),
-        (stats_line(0, expert_load=[[float("nan")] * 6] * 2), "NaN is not a JSON number"),
         (stats_line(0, expert_load=[[-1] * 6] * 2), "not a token count"),
-        (stats_line(0, expert_load=[[10**30] * 6] * 2), "too large"),
         (stats_line(0, p2l_map=[[9] * 6] * 2), "experts 0..9; the model has 0..3"),
-        (stats_line(0, p2l_map=[[0.5] * 6] * 2), "slot map is float64"),
         (stats_line(0) + "\n" + stats_line(1, expert_load=[[1] * 6], p2l_map=SLOT_MAP[:1].tolist()),
          "loads [1, 6], and [2, 6] before"),
-        ("[" * 100_000, "nested too deeply"),
     ],
 )  # fmt: skip
 def test_vllm_lines_that_are_broken(tmp_path: Path, line: str, words: str) -> None:
@@ -343,15 +273,16 @@ def test_vllm_lines_that_are_broken(tmp_path: Path, line: str, words: str) -> No
     assert words in refused(tmp_path / "x.jsonl")
 
 
-def test_lines_and_documents_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_recording_or_too_large(
+    tmp_path: Path, torch_save: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("cost.experts.traces.text_files.MAX_BYTES", 100)
-    (tmp_path / "x.jsonl").write_text(stats_line(0))
-    assert "line 1: longer than" in refused(tmp_path / "x.jsonl")
-    (tmp_path / "x.json").write_text(json.dumps({"logical_count": COUNTS.tolist()}))
-    assert "read in pieces" in refused(tmp_path / "x.json")
-
-
-def test_folders_that_are_no_recording(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
+    lines = tmp_path / "lines"
+    lines.mkdir()
+    (lines / "x.jsonl").write_text(stats_line(0))
+    assert "line 1: longer than" in refused(lines / "x.jsonl")
+    (lines / "x.json").write_text(json.dumps({"logical_count": COUNTS.tolist()}))
+    assert "read in pieces" in refused(lines / "x.json")
     assert "a folder without SGLang's" in refused(tmp_path)
     for name in ("a.pt", "b.pt"):
         torch_save(tmp_path / name, {"logical_count": COUNTS})
@@ -366,9 +297,7 @@ def test_without_a_model_the_recording_says_its_own_shape(tmp_path: Path) -> Non
         f"day,{layer},{e},{e + 1}" for layer in (4, 7) for e in range(3)
     )
     (tmp_path / "x.csv").write_text(table)
-    found = open_counts(str(tmp_path / "x.csv"))
-    assert found.layer_ids == (4, 7)
-    assert collect_windows(found).tokens.tolist() == [[[1, 2, 3], [1, 2, 3]]]
+    assert open_counts(str(tmp_path / "x.csv")).layer_ids == (4, 7)
     (tmp_path / "y.csv").write_text(table + "\nday,4,900000000,1")
     with pytest.raises(InputError, match=r"\[1, 2, 900000001\] scenarios, layers and experts are too many"):
         open_counts(str(tmp_path / "y.csv"))
@@ -391,22 +320,14 @@ def test_tables_of_the_first_recorder(tmp_path: Path) -> None:
         assert (loads.tokens[0] == own.sum(axis=0)).all()
         assert f"{path.name}: summed over 4 ranks, 0 to 3" in loads.notes
         assert f"{path.name}: 2 of them repeat another rank's counts, left out" in loads.notes
-    idle = ranked(tmp_path, 4, own[0] * 0, "_timestamp1744347754.5")
-    assert (read(tmp_path).tokens[0] == own.sum(axis=0)).all()
-    idle.unlink()
     later = ranked(tmp_path, 1, own[0], "_timestamp1744347999.5")
     assert (read(later).tokens[0] == own[0]).all()  # of another dump, where no other rank is
     assert "several files of rank 1, so of several dumps" in refused(tmp_path)
-    bare = [ranked(tmp_path, rank, own[rank], "") for rank in range(2)]
-    assert (read(bare[0]).tokens[0] == own.sum(axis=0)).all()
-    renamed = bare[0].rename(tmp_path / "monday.csv")
+    renamed = ranked(tmp_path, 0, own[0], "").rename(tmp_path / "monday.csv")
     assert (read(renamed).tokens[0] == own[0]).all()
-    found = open_counts(str(renamed))
-    assert (found.layer_ids, found.experts) == (MOE, EXPERTS)
-    assert found.notes == (
-        "2 of 8 counts of experts are left out, read as 0",
-        "4 experts, by the largest expert_id",
-    )
+    counts = open_counts(str(renamed))
+    assert (counts.layer_ids, counts.experts) == (MOE, EXPERTS)
+    assert "2 of 8 counts of experts are left out, read as 0" in counts.notes
 
 
 @pytest.mark.parametrize(
@@ -414,8 +335,6 @@ def test_tables_of_the_first_recorder(tmp_path: Path) -> None:
     [
         (["1,0,5", "1,4,5"], "row 3, column expert_id: expert 4, but the model has 0..3"),
         (["1,0,5", "1,0,5"], "layer 1, expert 0"),
-        (["1,0,five"], "column count"),
-        (["1,-1,5"], "column expert_id"),
         (["5,0,5", "6,0,5"], "has 2 layers from 5 to 6; the model needs its MoE layers 1 to 2"),
         ([], "no loads"),
     ],
@@ -424,9 +343,3 @@ def test_tables_that_cannot_be(tmp_path: Path, rows: list[str], words: str) -> N
     path = tmp_path / "expert_distribution_rank0.csv"
     path.write_text("\n".join(["layer_id,expert_id,count", *rows]))
     assert words in refused(path)
-
-
-def test_a_table_with_an_expert_that_no_model_has(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("layer_id,expert_id,count\n1,900000000,5\n")
-    with pytest.raises(InputError, match="experts are too many; are these their ids"):
-        open_counts(str(tmp_path / "x.csv"))

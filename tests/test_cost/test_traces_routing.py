@@ -1,4 +1,4 @@
-"""Routing traces: the same choices out of every form, an even sample of many tokens, and refusals."""
+"""Routing traces: the same choices out of every form, refusals, and how far choices are from independent."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import io
 import json
 from collections.abc import Callable
+from math import exp, factorial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import pytest
 
 from cost.experts.loads import read_loads
 from cost.experts.traces.counts import Wanted
-from cost.experts.traces.open import is_routing, open_counts, open_routing, read_routing
-from cost.experts.traces.routing import RoutingTrace, collect_routing, evenly_spaced
+from cost.experts.traces.open import is_routing, open_counts, read_routing
+from cost.experts.traces.routing import RoutingTrace, evenly_spaced
+from cost.experts.traces.statistics import coactivation
 from topology.base.errors import InputError
 
 TOKENS, LAYERS, EXPERTS, K = 40, 3, 6, 2
@@ -42,30 +44,15 @@ def saved(path: Path, values: np.ndarray) -> Path:
     return path
 
 
+def in_dynamo(values: np.ndarray) -> dict[str, Any]:
+    data = base64.b64encode(values.tobytes("C")).decode()
+    return {"data": data, "shape": list(values.shape), "dtype": values.dtype.str}
+
+
 def in_base64(values: np.ndarray) -> str:
     file = io.BytesIO()
     np.save(file, values)
     return base64.b64encode(file.getvalue()).decode()
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        CHOICES,
-        CHOICES.astype(np.uint64),
-        np.asfortranarray(CHOICES.astype(np.int64)),
-        np.concatenate([ZERO, CHOICES], axis=1),
-        np.concatenate([ZERO - 1, CHOICES], axis=1),
-    ],
-    ids=["int16", "uint64", "by columns", "all layers", "all layers, -1"],
-)
-def test_arrays(tmp_path: Path, values: np.ndarray) -> None:
-    assert same(read(saved(tmp_path / "a.npy", values)))
-    np.savez_compressed(tmp_path / "a.npz", routed_experts=values)
-    trace = read(tmp_path / "a.npz")
-    assert same(trace)
-    dense = "1 row of dense layers, all zero, dropped"
-    assert (dense in trace.notes) == (values.shape[1] == LAYERS)
 
 
 @pytest.mark.parametrize("order", "<>")
@@ -75,10 +62,8 @@ def test_arrays(tmp_path: Path, values: np.ndarray) -> None:
 def test_every_type_is_read_or_refused(tmp_path: Path, kind: str, order: str) -> None:
     """Whole numbers of any width and order of bytes are ids, and counts as floats are; whatever else is refused."""
     ids, counts = np.asfortranarray(CHOICES.astype(order + kind)), np.arange(1, 13).reshape(2, 6)
-    encoded = base64.b64encode(ids.tobytes("C")).decode()
-    array = {"data": encoded, "shape": list(ids.shape), "dtype": ids.dtype.str}
     (tmp_path / "a.json").write_text(json.dumps({"choices": [{"routed_experts": in_base64(ids)}]}))
-    (tmp_path / "b.json").write_text(json.dumps({"choices": [{"routed_experts": array}]}))
+    (tmp_path / "b.json").write_text(json.dumps({"choices": [{"routed_experts": in_dynamo(ids)}]}))
     np.savez(tmp_path / "a.npz", routed_experts=ids)
     saved(tmp_path / "a.npy", ids)
     for name in ("a.npy", "a.npz", "a.json", "b.json"):
@@ -105,6 +90,10 @@ def test_one_layer_stands_for_all_and_says_so(tmp_path: Path) -> None:
     assert trace.notes[0].startswith("only one layer of choices, used for all 2 MoE layers")
     assert not read(path, Wanted((1,), 2, EXPERTS, K)).notes
     assert read(path, None).choices.shape == (1, TOKENS, K)
+    for dense in (ZERO, ZERO - 1):
+        trace = read(saved(tmp_path / "all.npy", np.concatenate([dense, CHOICES], axis=1)))
+        assert same(trace)
+        assert "1 row of dense layers, all zero, dropped" in trace.notes
 
 
 @pytest.mark.parametrize(
@@ -112,17 +101,7 @@ def test_one_layer_stands_for_all_and_says_so(tmp_path: Path) -> None:
     [
         lambda part: {"choices": [{"routed_experts": in_base64(part)}]},
         lambda part: {"prompt_routed_experts": part.tolist(), "choices": [{"routed_experts": None}]},
-        lambda part: {
-            "choices": [
-                {
-                    "routed_experts": {
-                        "data": base64.b64encode(part).decode(),
-                        "shape": list(part.shape),
-                        "dtype": "int16",
-                    }
-                }
-            ]
-        },
+        lambda part: {"choices": [{"routed_experts": in_dynamo(part)}]},
     ],
     ids=["vLLM 0.22", "vLLM 0.21", "Dynamo"],
 )
@@ -134,15 +113,12 @@ def test_answers_of_servers(tmp_path: Path, make: Callable[[np.ndarray], Any]) -
     for name in ("all.json", "all.jsonl", "lines.json"):
         assert is_routing(str(tmp_path / name))
         assert same(read(tmp_path / name)), name
-
-
-def test_answers_of_sglang_need_the_model(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
     bare = np.concatenate([ZERO, CHOICES], axis=1).astype("<i4")
-    path.write_text(json.dumps({"meta_info": {"routed_experts": base64.b64encode(bare).decode()}}))
-    assert same(read(path))
+    sglang = tmp_path / "sglang.json"
+    sglang.write_text(json.dumps({"meta_info": {"routed_experts": base64.b64encode(bare).decode()}}))
+    assert same(read(sglang))
     with pytest.raises(InputError, match="ids without a shape"):
-        read(path, None)
+        read(sglang, None)
 
 
 def test_per_token_recordings_are_mapped_and_ordered_by_pass(
@@ -165,9 +141,7 @@ def test_per_token_recordings_are_mapped_and_ordered_by_pass(
         data = {"records": records, "last_physical_to_logical_map": SLOTS}
         torch_save(tmp_path / f"expert_distribution_recorder_17.{rank}_{rank}.pt", data)
     for path in (tmp_path, tmp_path / "expert_distribution_recorder_17.0_0.pt"):
-        trace = read(path)
-        assert same(trace)
-        assert "tokens of 2 ranks, 0 to 1" in trace.notes[0]
+        assert same(read(path))
     torch_save(tmp_path / "tensor.pt", CHOICES.astype(np.int32))
     assert same(read(tmp_path / "tensor.pt"))
 
@@ -216,21 +190,14 @@ def changed(index: Any, value: int, dtype: Any = np.int16) -> np.ndarray:
     [
         (changed((7, 1, 0), 6), "token 7, layer row 1: expert 6, but the model has experts 0..5"),
         (changed((7, 1, 0), -2), "token 7, layer row 1: expert -2"),
-        (changed((7, 1, 0), 10**12, np.int64), "expert 1000000000000"),
         (changed((7, 1), 3), "token 7, layer row 1: expert 3 twice; a token uses an expert only once"),
-        (changed((slice(None), 1), -1), "layer 2 of the model has experts, but all loads are 0"),
         (CHOICES.astype(float), "holds float64"),
-        (np.where(CHOICES == 2, np.nan, CHOICES), "holds float64"),
-        (CHOICES.astype(object), "not a complete .npy file"),
-        (CHOICES > 1, "holds bool"),
         (
             CHOICES[..., :1],
             "1 choice of a token; the model routes each token to 2 of 6 experts in 2 MoE layers",
         ),
-        (np.concatenate([CHOICES, CHOICES], axis=1), "4 layers; the model routes"),
-        (np.concatenate([CHOICES, CHOICES[:, :1]], axis=1), "layer 0 of the model is dense"),
-        (CHOICES[0, 0], "is \\[tokens, layers, k\\], or \\[tokens, k\\]"),
         (CHOICES[:0], "without any token choices"),
+        (CHOICES[0, 0], "is \\[tokens, layers, k\\], or \\[tokens, k\\]"),
         (np.full_like(CHOICES, -1), "no choice of an expert in its 40 tokens"),
     ],
 )
@@ -246,7 +213,6 @@ def test_what_cannot_be_is_refused(tmp_path: Path, values: np.ndarray, message: 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.npy", "cut", "not a complete .npy file"),
         ("a.txt", "1 2", "this one's suffix is .txt"),
         ("a.json", "{}", "no 'routed_experts' in its answers"),
         ("a.json", '{"routed_experts": "!"}', "not base64"),
@@ -257,39 +223,30 @@ def test_what_cannot_be_is_refused(tmp_path: Path, values: np.ndarray, message: 
             '{"routed_experts": {"data": "AAAA", "shape": [1, 2, 2], "dtype": "object"}}',
             "its dtype",
         ),
-        (
-            "a.json",
-            '{"routed_experts": {"data": "", "shape": [0, 4611686018427387904, 2], "dtype": "int16"}}',
-            "no 'routed_experts' in its answers",
-        ),
-        ("b.npy", "", "there is no such file"),
     ],
 )
 def test_broken_files_are_refused(tmp_path: Path, name: str, text: str, message: str) -> None:
     path = tmp_path / name
-    if text == "cut":
-        path.write_bytes(saved(tmp_path / "whole.npy", CHOICES).read_bytes()[:-9])
-    elif text:
-        path.write_text(text)
+    path.write_text(text)
     with pytest.raises(InputError, match=message):
         read(path)
 
 
-def test_a_disk_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.json"
-    path.write_text("{}")
-
-    def fail(*_: object) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(Path, "open", fail)
-    with pytest.raises(InputError, match=r"a\.json: cannot be read \(Input/output error\)"):
-        is_routing(str(path))
+DRAWN, CHOSEN_OF, CHOSEN = 4000, 24, 4
+RANDOM = np.random.default_rng(2)
 
 
-def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    opened = open_routing(str(saved(tmp_path / "a.npy", CHOICES)), WANTED)
-    with pytest.raises(InputError, match="40 of 41 tokens are present"):
-        collect_routing(replace(opened, tokens=41), WANTED)
+def test_what_chance_gives_is_the_mean_distance_of_poisson_counts() -> None:
+    """Tokens of two of three experts, 6, 3 and 1 of each pair: every pair of pairs is counted in both orders."""
+    table = np.repeat([[0, 1], [0, 2], [1, 2]], [6, 3, 1], axis=0)
+    counts = np.array([np.bincount(table.ravel())])
+    statistics = coactivation(RoutingTrace(table[None].astype(np.int16), counts, 10, "t")).within
+    # experts are in 9, 7 and 4 pairs; as many pairs as there are, in proportion to the products
+    products = np.array([9 * 7, 9 * 4, 7 * 4])
+    means = products * 10 / products.sum()
+    assert statistics.dependent_share == pytest.approx(np.abs(means - [6, 3, 1]).sum() / 20)
+    chance = [
+        sum(abs(times - mean) * exp(-mean) * mean**times / factorial(times) for times in range(80))
+        for mean in means
+    ]
+    assert statistics.by_chance_share == pytest.approx(sum(chance) / 20)

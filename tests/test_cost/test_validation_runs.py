@@ -1,13 +1,15 @@
-"""Points as runs: a user's on top of those that ship, bands of predictions, runs at a question's conditions."""
+"""Points as runs of a user, bands, published runs; measured dispatches and combines."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import cost.validation
 from cost.calibration.correction import shipped_correction
 from cost.calibration.errors import errors_in
 from cost.inputs.deployment import Deployment
@@ -15,8 +17,8 @@ from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from cost.validation.bands import error_of_point, with_bands
 from cost.validation.measured import comparable_points, predicted, published_runs
-from cost.validation.predict import predict
-from cost.validation.read import measurements_of, read_measurements
+from cost.validation.predict import alltoall_case, predict, predict_alltoall
+from cost.validation.read import AllToAll, Point, Pool, measurements_of, read_measurements
 from cost.validation.runs import measured_runs, with_own_runs
 from topology import resolve_cluster
 from topology.base.errors import InputError
@@ -25,11 +27,11 @@ from topology.base.table import Table
 HEAD = "id,quantity,measured,phase,cluster,model,tp,concurrency,isl,osl,engine,date\n"
 
 
-def points(*rows: str) -> list:
+def measured_points(*rows: str) -> list:
     return measurements_of(Table.of_text(HEAD + "\n".join(rows), "mine.csv"))
 
 
-SERVED = points(
+MEASURED = measured_points(
     "a,tpot_ms,20,aggregated,hgx-h100,qwen3-32b,4,64,1024,1024,vllm,",
     "b,tpot_ms,16,aggregated,hgx-h100,qwen3-32b,4,32,1024,1024,vllm,2026-02-01",
     "c,ttft_ms,90,aggregated,hgx-h100,qwen3-32b,4,32,1024,1024,vllm,",
@@ -37,25 +39,25 @@ SERVED = points(
 
 
 def test_runs_are_the_points_that_decode() -> None:
-    runs, logs, places = measured_runs(SERVED)
+    runs, logs, places = measured_runs(MEASURED)
     assert places == [0, 1]
-    alone = predict(SERVED)
+    alone = predict(MEASURED)
     np.testing.assert_allclose(
-        logs, [np.log(p.measured / q.value) for p, q in zip(SERVED[:2], alone, strict=False)]
+        logs, [np.log(p.measured / q.value) for p, q in zip(MEASURED[:2], alone, strict=False)]
     )
     assert runs.features[0, -1] > runs.features[1, -1] or not runs.features[0, -1]
 
 
 def test_a_version_that_was_not_measured_is_predicted_as_of_the_newest_run() -> None:
-    asked = [replace(SERVED[0], engine_version=version) for version in ("", "9", "0.12.0")]
-    newest, unknown, old = (one.value for one in predict(asked, shipped_correction()))
+    asked = [replace(MEASURED[0], engine_version=version) for version in ("", "9", "0.12.0")]
+    newest, unknown, old = (prediction.value for prediction in predict(asked, shipped_correction()))
     assert newest == unknown != old
 
 
 def test_own_runs_correct_a_deployment_and_its_band() -> None:
-    own = with_own_runs(SERVED, "mine.csv")
-    before, after = predict(SERVED, shipped_correction()), predict(SERVED, own)
-    for point, old, new in zip(SERVED[:2], before, after, strict=False):
+    own = with_own_runs(MEASURED, "mine.csv")
+    before, after = predict(MEASURED, shipped_correction()), predict(MEASURED, own)
+    for point, old, new in zip(MEASURED[:2], before, after, strict=False):
         assert abs(np.log(new.value / point.measured)) < 0.6 * abs(np.log(old.value / point.measured))
     deployment = Deployment(resolve_cluster("hgx-h100"), resolve_model("qwen3-32b"), Workload(context=1500))
     (shipped,), (mine,) = errors_in(deployment), errors_in(replace(deployment, correction=own))
@@ -67,7 +69,7 @@ def test_own_runs_correct_a_deployment_and_its_band() -> None:
 
 def test_a_file_that_tells_nothing_of_steps_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"mine.csv: no row has a time per token"):
-        with_own_runs(SERVED[2:], "mine.csv")
+        with_own_runs(MEASURED[2:], "mine.csv")
     path = tmp_path / "points.csv"
     path.write_text(HEAD + "a,tpot_ms,20,aggregated,hgx-h100,qwen3-32b,4,64,1024,1024,vllm,last May\n")
     with pytest.raises(InputError, match=r"row 2, column date: .*last May.* must be a day like 2026-04-17"):
@@ -75,12 +77,12 @@ def test_a_file_that_tells_nothing_of_steps_is_refused(tmp_path: Path) -> None:
 
 
 def test_each_prediction_has_the_band_of_its_question() -> None:
-    unseen = replace(SERVED[0], model="mixtral-8x22b")
-    unrecorded = replace(SERVED[0], drafts_recorded=False, accept_length=0.0)
-    asked = [SERVED[0], replace(SERVED[0], engine=""), unseen, unrecorded]
-    found = with_bands(asked, predict(asked, shipped_correction()))
-    named, unnamed, other, maybe = (one.high / one.value for one in found)
-    assert all(one.low < one.value < one.high for one in found)
+    unseen = replace(MEASURED[0], model="mixtral-8x22b")
+    unrecorded = replace(MEASURED[0], drafts_recorded=False, accept_length=0.0)
+    asked = [MEASURED[0], replace(MEASURED[0], engine=""), unseen, unrecorded]
+    told = with_bands(asked, predict(asked, shipped_correction()))
+    named, unnamed, other, maybe = (prediction.high / prediction.value for prediction in told)
+    assert all(prediction.low < prediction.value < prediction.high for prediction in told)
     assert named <= unnamed + 1e-9
     assert other >= named - 1e-9
     assert maybe >= named - 1e-9
@@ -115,8 +117,60 @@ def test_a_run_is_comparable_at_its_own_conditions_alone() -> None:
 def test_each_run_has_the_prediction_for_its_own_conditions() -> None:
     runs = [run for run in published_runs(question()) if not run.row.is_open]
     assert len(runs) > 5
-    found = {run.id: predicted(run, shipped_correction()) for run in runs}
+    told = {run.id: predicted(run, shipped_correction()) for run in runs}
     wanted = predict([run.row for run in runs], shipped_correction())
-    for run, one in zip(runs, wanted, strict=True):
-        assert one.value is not None
-        assert found[run.id] == pytest.approx(run.tok_s_per_gpu * one.value / run.row.measured)
+    for run, prediction in zip(runs, wanted, strict=True):
+        assert prediction.value is not None
+        assert told[run.id] == pytest.approx(run.tok_s_per_gpu * prediction.value / run.row.measured)
+
+
+OURS = Path(cost.validation.__file__).parent / "data" / "alltoall.csv"
+TRANSCRIBED = read_measurements(OURS)
+SHAPE = AllToAll("deepep-ll", 128, 7168, 256, 8, "fp8", "bf16")
+
+
+def point(**changes):
+    base = Point("p", "test", "dispatch_us", 1.0, "alltoall", "hgx-h100", pool=Pool(ep=32), alltoall=SHAPE)
+    return replace(base, **changes)
+
+
+def dispatch_of(**changes):
+    return predict_alltoall([point(**changes)])[0]
+
+
+def test_transcribed_points_are_predicted_within_a_few_percent():
+    values = [prediction.value for prediction in predict_alltoall(TRANSCRIBED)]
+    assert None not in values
+    errors = np.abs(np.array(values) / np.array([row.measured for row in TRANSCRIBED]) - 1)
+    assert np.median(errors) < 0.03
+    assert np.mean(errors < 0.2) > 0.98
+
+
+def test_a_row_says_why_it_is_not_predicted():
+    assert "not known" in dispatch_of(alltoall=replace(SHAPE, kernel="telegraph")).reason
+    stand_in = dispatch_of(cluster="mi355x", pool=Pool(ep=8))
+    assert math.isfinite(stand_in.value)
+    assert "not measured on xgmi-mi355x" in stand_in.reason
+    assert "format not known" in dispatch_of(alltoall=replace(SHAPE, dispatch_dtype="fp3")).reason
+    assert "tokens per GPU" in dispatch_of(alltoall=replace(SHAPE, tokens=0)).reason
+    assert "not the time of" in dispatch_of(alltoall=None).reason
+    assert dispatch_of(cluster="hgx-h999").value is None
+    assert (
+        dispatch_of(cluster="rubin-ultra-nvl144", pool=Pool(ep=288)).value is None
+    )  # nothing joins its domains
+    assert (
+        "inside a scale-up domain" in dispatch_of(alltoall=replace(SHAPE, kernel="nvlink-one-sided")).reason
+    )
+
+
+def test_links_and_domains_of_the_row_come_first():
+    base = dispatch_of().value
+    assert dispatch_of(out_bytes_per_s=25e9).value > 1.5 * base
+    assert dispatch_of(gpus_per_domain=32).value < base  # all of it over NVLink
+    phases = {128: "deepep-ll", 4096: "deepep-normal"}  # a row without a kernel takes that of its phase
+    for tokens, kernel in phases.items():
+        case = alltoall_case(point(alltoall=replace(SHAPE, kernel="", tokens=tokens)))
+        assert case.use.kernel.name == kernel
+    alone = point(pool=Pool(ep=8))
+    slower = replace(alone, up_bytes_per_s=200e9)
+    assert predict_alltoall([slower])[0].value > predict_alltoall([alone])[0].value

@@ -1,10 +1,10 @@
-"""The calibration scripts: steps laid side by side cost what the cost model says; InferenceX read as points."""
+"""Scripts of the calibration: steps laid side by side cost what the cost model says."""
 
 from __future__ import annotations
 
 import importlib
 from dataclasses import replace
-from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -16,8 +16,9 @@ from cost.step.step import even_parts, priced
 from cost.terms.registry import TERMS
 from cost.validation.predict import group_points, machines
 from cost.validation.read import Point, Pool
+from helpers import ROOT
 
-SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "calibration"
+SCRIPTS = ROOT / "benchmarks" / "calibration"
 pytestmark = pytest.mark.skipif(not SCRIPTS.is_dir(), reason="the benchmarks are not part of this copy")
 
 BASE = Point(
@@ -44,7 +45,7 @@ MACHINES = [
 ]
 
 
-def script(name, monkeypatch):
+def scripts_module(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(SCRIPTS))
     return importlib.import_module(name)
 
@@ -66,7 +67,7 @@ def shapes_of(kind, group):
 @pytest.mark.parametrize("kind", ["decode", "prefill", "mixed", "drafts"])
 @pytest.mark.parametrize("model", ["deepseek-v3", "qwen3-235b-a22b", "llama-3.1-70b"])
 def test_a_stack_prices_as_the_cost_model_does(kind, model, monkeypatch):
-    stack = script("stack", monkeypatch)
+    stack = scripts_module("stack", monkeypatch)
     pools = POOLS if model != "llama-3.1-70b" else [Pool(tp=8, moe_tp=8), Pool(), Pool(tp=16, moe_tp=16)]
     points = [
         replace(BASE, model=model, pool=pool, batch=batch, **where)
@@ -96,36 +97,3 @@ def test_a_stack_prices_as_the_cost_model_does(kind, model, monkeypatch):
     assert computing == pytest.approx(wanted[0], rel=1e-9)
     assert sending == pytest.approx(wanted[1], rel=1e-9)
     assert np.any(sending > 0)
-
-
-# --- runs of InferenceX
-
-HEAD = (
-    "model,hardware,framework,image,precision,spec_method,disagg,is_multinode,prefill_tp,prefill_ep,"
-    "prefill_dp_attention,prefill_num_workers,num_prefill_gpu,decode_tp,decode_ep,decode_dp_attention,"
-    "decode_num_workers,num_decode_gpu,isl,osl,conc,tput_per_gpu,median_tpot_s,median_ttft_s,date\n"
-)
-ROWS = (
-    "dsr1,mi355x,sglang,l/sglang:v0.5.9-rocm,fp4,none,False,False,8,1,False,0,8,8,1,False,0,8,1024,8192,4,60,0.0184,0.2,2026-03-06",
-    "dsr1,gb200,dynamo-trt,,fp8,mtp,True,True,4,4,True,2,8,1,16,True,1,16,1024,1024,512,900,0.02,16.1,2026-05-06",
-    "gptoss120b,mi300x,vllm,,fp4,none,False,False,2,1,False,0,2,2,1,False,0,2,1024,1024,8,60,0.01,0.2,2025-11-06",
-)
-
-
-def test_rows_are_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read_inferencex = script("inferencex", monkeypatch).read_inferencex
-    path = tmp_path / "runs.csv"
-    path.write_text(HEAD + "\n".join(ROWS))
-    one, two, three = read_inferencex(path, "tpot_ms")
-    assert (one.cluster, one.engine, one.engine_version, one.date) == (
-        "mi355x",
-        "sglang",
-        "0.5.9",
-        "2026-03-06",
-    )
-    assert (one.weights, one.measured, one.pool.tp, one.pool.moe_tp) == ("mxfp4", pytest.approx(18.4), 8, 8)
-    assert (two.phase, two.engine, two.pool.attention_dp, two.pool.ep) == ("disaggregated", "trtllm", 16, 16)
-    assert (two.prefill_pool.workers, two.prefill_pool.gpus, two.draft_tokens > 0) == (2, 8, True)
-    assert (one.saturated, two.saturated) == (False, True)
-    assert three.weights == ""  # its own format
-    assert [p.measured for p in read_inferencex(path, "tok_s_per_gpu")] == [60, 900, 60]

@@ -1,0 +1,181 @@
+"""Layouts and their words; sweeps against the scorer of single layouts; stages over unlike groups."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cost.experts.tokens.reach import balanced_use
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
+from cost.layouts import Sweep, best_at, sweep
+from cost.layouts.candidates import domain_gpus
+from cost.layouts.stages import Pricer
+from cost.layouts.unlike_stages import order_problem, unlike_arrangements
+from cost.resolve import resolve_model
+from cost.step.score import LayoutScorer
+from helpers import few_layers
+from topology import Cluster, build_cluster, resolve_cluster
+from topology.base.errors import InfeasibleError
+from toys import even_slots
+
+
+def test_replicas_stages_and_tensor_parallelism(toy):
+    layout = toy.layout(
+        [(range(4), range(2)), (range(4, 8), range(2, 5))],
+        [(range(8, 12), range(2)), (range(12, 16), range(2, 5))],
+        tp=2,
+    )
+    assert (layout.stages, layout.ep, layout.attention_dp, layout.gpus_used) == (2, 4, 2, 16)
+    assert layout.describe(moe=True) == "EP 4, attention DP 2, TP 2, 2 stages, 2 replicas"
+    unequal = toy.layout([(range(2), range(1)), (range(2, 8), range(1, 3))])
+    assert (unequal.ep, unequal.attention_dp, unequal.gpus_used) == (6, 6, 8), "named by the largest"
+    assert unequal.describe(moe=False) == "attention DP 6, TP 1, 2 stages, 1 replica"
+
+
+WORKLOAD = Workload()
+
+
+def scorer_of(layouts_swept: Sweep, index: int, redundant: int | None) -> LayoutScorer:
+    """The scorer of one layout of a sweep, its experts balanced."""
+    where, layout = layouts_swept.deployment, layouts_swept.layout_of(index)
+    moe = where.model.moe
+    uses = []
+    for stages in layout.replicas:
+        row = []
+        for stage in stages:
+            gpus = len(stage.gpus)
+            count = sum(layer in stage.layers for layer in where.model.moe_layers)
+            if moe is None or not count:
+                row.append(None)
+                continue
+            slots = moe.experts + (-moe.experts % gpus if redundant is None else redundant)
+            row.append(balanced_use(count, even_slots(slots, gpus), moe.experts, moe.top_k))
+        uses.append(row)
+    return LayoutScorer(where, layout, uses)
+
+
+def check_against_scorer(layouts_swept: Sweep, redundant: int | None = None, *, count: int = 20) -> int:
+    """Compare about ``most`` layouts at their smallest and their largest batch; return how many were."""
+    whole = layouts_swept.moe_tp == 1
+    keys = layouts_swept.layout * 1000 + layouts_swept.tp
+    layouts = np.unique(keys[whole])
+    step = max(1, len(layouts) // count)
+    for key in layouts[::step]:
+        rows = np.flatnonzero(whole & (keys == key))
+        scorer = scorer_of(layouts_swept, int(rows[0]), redundant)
+        for index in {int(rows[0]), int(rows[len(rows) // 2]), int(rows[-1])}:
+            score = scorer.at(float(layouts_swept.batch[index]))
+            assert layouts_swept.max_batch[index] == score.max_batch, layouts_swept.label(index)
+            for name in ("step_s", "lower_step_s", "tok_s_per_user", "tok_s_per_gpu", "tok_s_per_gpu_used"):
+                value = getattr(layouts_swept, name)[index]
+                assert value == pytest.approx(getattr(score, name), rel=1e-9), (
+                    name,
+                    layouts_swept.label(index),
+                )
+            assert sum(value[index] for value in layouts_swept.terms_s.values()) == pytest.approx(
+                score.step_s, rel=1e-9
+            )
+            # replicas of several kinds and stages may tie: then the parts of any of them may be shown
+            arrangement = layouts_swept.variants[layouts_swept.layout[index]].arrangement
+            assert layouts_swept.bound(index) == score.bound_by or (
+                arrangement.stages > 1 and len(arrangement.alike) > 1
+            )
+    return len(layouts[::step])
+
+
+@cache
+def swept(model: str, cluster: str, workload: Workload = WORKLOAD, **options: Any) -> Sweep:
+    return sweep(Deployment(resolve_cluster(cluster), resolve_model(model), workload), **options)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("model", "cluster", "workload", "redundant"),
+    [
+        ("deepseek-v3", "gb200-nvl72", Workload(), None),
+        ("deepseek-v2-lite", "gb200-nvl72@16", Workload(draft_tokens=1, accept_length=1.5), 21),
+        ("mixtral-8x7b", "hgx-h100@24", Workload(overlap=True), None),
+        ("gpt-oss-120b", "mi300x@16", Workload(context=100_000), 5),
+        ("deepseek-v3", "gb200-nvl72", Workload(context=4096, phase="prefill", prefix_hit=0.6), None),
+    ],
+)
+def test_as_the_scorer_says(model: str, cluster: str, workload: Workload, redundant: int | None) -> None:
+    layouts_swept = swept(model, cluster, workload, redundant=redundant, chunk_tokens=None)
+    assert check_against_scorer(layouts_swept, redundant) >= 3
+    assert len(layouts_swept) > 50
+
+
+@pytest.mark.wide
+def test_every_batch_near_the_frontier_by_pricing_all() -> None:
+    layouts_swept = swept("mixtral-8x22b", "hgx-h200@16")
+    best = {}
+    for index in range(len(layouts_swept)):
+        key = int(layouts_swept.layout[index]), int(layouts_swept.tp[index]), int(layouts_swept.moe_tp[index])
+        best[key] = index
+    edge = layouts_swept.frontier()
+    priced = {(layouts_swept.label(i), float(layouts_swept.batch[i])) for i in range(len(layouts_swept))}
+    for target in np.linspace(10, 60, 6):
+        index = best_at(layouts_swept, target)
+        assert index is not None
+        assert index in edge or layouts_swept.tok_s_per_gpu[index] == layouts_swept.tok_s_per_gpu[edge].max()
+        if (
+            layouts_swept.batch[index] < layouts_swept.max_batch[index]
+        ):  # one more sequence is too slow, and was tried
+            more = layouts_swept.batch[index] + 1 / layouts_swept.tp[index]
+            assert (layouts_swept.label(index), more) in priced
+    for key, last in best.items():
+        if key[2] > 1:
+            continue
+        scorer = scorer_of(layouts_swept, last, None)
+        for batch in range(1, int(layouts_swept.max_batch[last]) + 1, 37):
+            score = scorer.at(batch)
+            row = best_at(layouts_swept, score.tok_s_per_user * (1 - 1e-9))
+            assert row is not None
+            assert layouts_swept.tok_s_per_gpu[row] >= score.tok_s_per_gpu * (1 - 1e-9), (key, batch)
+
+
+def test_a_sweep_without_a_layout_says_what_is_lacking() -> None:
+    there = Deployment(resolve_cluster("hgx-h100"), resolve_model("deepseek-v3"), Workload())
+    with pytest.raises(
+        InfeasibleError, match=r"no layout of deepseek-v3 on hgx-h100 .* the closest lacks [0-9.]+ GB"
+    ):
+        sweep(there).that_fits()
+    fitting = sweep(Deployment(there.cluster, resolve_model("mixtral-8x7b"), Workload()))
+    assert fitting.that_fits() is fitting
+
+
+MODEL = few_layers("deepseek-v3", 8)
+
+
+def mixed() -> Cluster:
+    """A host of H200 and, after it, one of half as many B200."""
+    spec = resolve_cluster("hgx-h200").spec
+    fast = resolve_cluster("hgx-b200@8").spec.domains[0]
+    return build_cluster(replace(resolve_cluster("hgx-h200@16").spec, domains=(*spec.domains, fast)))
+
+
+def eight_layers(cluster: Cluster | str, *, phase: str = "decode", batch: int = 4) -> Deployment:
+    where = resolve_cluster(cluster) if isinstance(cluster, str) else cluster
+    return Deployment(where, MODEL, Workload(batch=batch, phase=phase))
+
+
+def test_unlike_domains_come_in_a_better_order_than_that_of_the_cluster():
+    where = eight_layers("gb200-nvl72@76")
+    given = tuple(domain_gpus(where.cluster))
+    orders, again = ([what.replicas for what in unlike_arrangements(Pricer(where))] for _ in range(2))
+    assert (given[::-1],) in orders
+    assert orders == again, "the same every time"
+    assert sweep(where, cut_experts=False).tok_s_per_gpu.max() > 0
+
+
+def test_groups_alike_count_as_one():
+    assert unlike_arrangements(Pricer(eight_layers("hgx-h100@16"))) == [], "alike domains have no order"
+    where = eight_layers("gb200-nvl72@148")
+    groups = domain_gpus(where.cluster)
+    problem = order_problem(Pricer(where), groups, sequences=148.0, stages=3)
+    assert problem.alike == (0, 0, 2)

@@ -70,7 +70,7 @@ def most_by_hand(columns: list[Column], domains: tuple[int, ...], most_layouts: 
 def solved(
     columns: list[Column], of: list[DomainClass], most_layouts: int | None = None
 ) -> tuple[Problem, Answer]:
-    gpus = sum(members.domains * members.size for members in of)
+    gpus = sum(len(members.gpus) * members.size for members in of)
     rates_of = [(layout.phases, layout.requests_per_s / layout.shape.gpus) for layout in columns]
     most = gpus * min(
         max(rate for phases, rate in rates_of if wanted in phases) for wanted in (DECODE, PREFILL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -92,6 +93,9 @@ def test_hgx_h100_from_its_links():
 def test_without_a_fabric_between_domains_there_is_no_rate(toy):
     rates = stage_rates(toy.cluster(4, out=0), range(4), ["bf16"])
     assert (rates.out_bytes_per_s, rates.out_fabric) == (0.0, "")
+    assert stage_rates(toy.cluster(1, 1), range(2), ["bf16"]).up_bytes_per_s == math.inf, (
+        "nothing is sent inside"
+    )
     with pytest.raises(InputError, match="no `fabric:` connects them"):
         rates.require_scale_out()
     with pytest.raises(InputError, match="cluster none: it has no GPU"):

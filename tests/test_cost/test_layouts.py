@@ -13,7 +13,7 @@ from cost.experts.tokens.reach import balanced_use
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.layouts import Sweep, best_at, sweep
-from cost.layouts.candidates import domain_gpus
+from cost.layouts.candidates import cuts, domain_gpus
 from cost.layouts.stages import Pricer
 from cost.layouts.unlike_stages import order_problem, unlike_arrangements
 from cost.resolve import resolve_model
@@ -170,7 +170,12 @@ def test_unlike_domains_come_in_a_better_order_than_that_of_the_cluster():
     orders, again = ([what.replicas for what in unlike_arrangements(Pricer(where))] for _ in range(2))
     assert (given[::-1],) in orders
     assert orders == again, "the same every time"
-    assert sweep(where, cut_experts=False).tok_s_per_gpu.max() > 0
+
+
+def test_sizes_that_engines_deploy_beside_those_of_any_shape():
+    rack = resolve_cluster("gb200-nvl72")
+    usual, every = (set(cuts(rack, domain_gpus(rack), any_shape=any_shape)) for any_shape in (False, True))
+    assert every - usual == {3, 6, 9, 18}, "no whole nodes of four, or no power of two under one host"
 
 
 def test_groups_alike_count_as_one():

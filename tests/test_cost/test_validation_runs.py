@@ -39,13 +39,12 @@ MEASURED = measured_points(
 
 
 def test_runs_are_the_points_that_decode() -> None:
-    runs, logs, places = measured_runs(MEASURED)
+    _, logs, places = measured_runs(MEASURED)
     assert places == [0, 1]
     alone = predict(MEASURED)
     np.testing.assert_allclose(
         logs, [np.log(p.measured / q.value) for p, q in zip(MEASURED[:2], alone, strict=False)]
     )
-    assert runs.features[0, -1] > runs.features[1, -1] or not runs.features[0, -1]
 
 
 def test_a_version_that_was_not_measured_is_predicted_as_of_the_newest_run() -> None:

@@ -107,7 +107,6 @@ def swept(model: str, cluster: str, workload: Workload = WORKLOAD, **options: An
 def test_as_the_scorer_says(model: str, cluster: str, workload: Workload, redundant: int | None) -> None:
     layouts_swept = swept(model, cluster, workload, redundant=redundant, chunk_tokens=None)
     assert check_against_scorer(layouts_swept, redundant) >= 3
-    assert len(layouts_swept) > 50
 
 
 @pytest.mark.wide

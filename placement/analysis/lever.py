@@ -10,7 +10,7 @@ from placement.plan import Plan
 from placement.scoring import placement_scorer
 
 Kind = Literal["hardware", "workload", "precision", "layout"]
-MARGIN = 1.05
+MIN_BATCH_GAIN = 1.05
 """How much larger the largest batch within a time may be than a plan's that was made for that time."""
 
 
@@ -39,7 +39,10 @@ class ServiceLevel:
         if limit_s is not None and plan.over_limit is None:
             scorer, _ = placement_scorer(plan)
             # a batch that was given is well below what the time allows
-            if full or batch_within(scorer, scorer.max_batch, limit_s) <= 1 + MARGIN * plan.score.batch:
+            if (
+                full
+                or batch_within(scorer, scorer.max_batch, limit_s) <= 1 + MIN_BATCH_GAIN * plan.score.batch
+            ):
                 return cls(limit_s, asked=True)
         return cls(None if full else plan.score.tpot_s, asked=False)
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from placement.arrays import Floats, Ints
 from placement.experts.counts import replicate
-from placement.experts.problem import WIDE, Problem
+from placement.experts.problem import WIDE_GAP, Problem
 
 
 def lower_bound(problem: Problem, reached: Floats | None = None) -> Floats:
@@ -47,7 +47,7 @@ def lower_bound(problem: Problem, reached: Floats | None = None) -> Floats:
             copy = copy_under(highest, replicate(highest)) * highest.mean.mean(axis=1)
             bound = np.maximum(bound, copy)
     elif reached is not None:
-        wide = np.flatnonzero(reached > bound * (1 + WIDE))
+        wide = np.flatnonzero(reached > bound * (1 + WIDE_GAP))
         if wide.size:
             bound[wide] = priced(problem.rows(wide), bound[wide], reached[wide])
     return bound
@@ -119,7 +119,7 @@ _PRICES, _RENTS = (
 )
 _KEPT = 8  # pairs of prices that prove most, tried on
 _HALVINGS = 6
-_LEAST = 2e-3  # of the lower bound: a layer where not even that can be added is left
+_MIN_ADDED_LOAD = 2e-3  # of the lower bound: a layer where not even that can be added is left
 _PRICE_CELLS = 1 << 15
 _ROUNDING = 1e-9
 
@@ -151,7 +151,7 @@ def priced(problem: Problem, low: Floats, high: Floats) -> Floats:
     # by falling size, in multiples of the mean GPU load, over the speed of the fastest GPU
     whole = problem.mean.sum(axis=1, keepdims=True)
     loads = np.sort(problem.mean * (problem.gpus / whole) / fastest(problem)[0], axis=1)[:, ::-1]
-    first = low * (1 + _LEAST)
+    first = low * (1 + _MIN_ADDED_LOAD)
     part = np.flatnonzero(first < high)
     first = first[part]
     prices, rents = np.tile(_PRICES, (part.size, 1)), np.tile(_RENTS, (part.size, 1))

@@ -23,21 +23,21 @@ _BISECTIONS = 12
 
 _LIGHTER = ((0, 0), (1, 0), (2, 0), (5, 1))  # copies that go to the lightest experts; two to so many of those
 _DRAWN, _DRAWN_LIGHTER = 2, (0, 2)  # loads are larger by so many times that of the priced expert
-_OUTER = 24  # experts above and below those of middle load
+_OUTER_EXPERTS = 24  # experts above and below those of middle load
 _PRICED = 16  # the expert of that rank from the end has the load that a copy beside a large one may have
 _DONORS = (
     4  # experts tried that lose a copy, those whose copies then are smallest; some more where none helps
 )
-_MORE = 2
+_WIDER_DONORS = 2
 _STEPS_A_SPARE = 0.375  # exchanges of a copy in each layer for each spare one, on the fast path
 _LEAST_GAIN = 1e-6
-_FEW = 2  # spare copies are few up to a half of the experts
+_FEW_SPARE_DIVISOR = 2  # spare copies are few up to a half of the experts
 _WIDER = 4  # steps, of which the last looks at more exchanges where fewer brought nothing
-_TRIES = 2  # with few donors, and with twice as many
+_MAX_WIDENINGS = 2  # with few donors, and with twice as many
 _CELLS = 1 << 22  # copies in the layers looked at together
 _ROUNDINGS = (0.1, 0.3)  # of the divisor methods where a search begins, besides greedy
 _STEPS, _MORE_STEPS = 60, 20  # of a search on the fast path, and one more for so many slots
-_TRIED = 4  # exchanges of a copy in each layer and step
+_EXCHANGES_TRIED = 4  # exchanges of a copy in each layer and step
 _PATIENCE = 0.25  # of the steps without a gain: a layer is done
 _HEAT = 2e-3  # of the value: by so much a step may be worse at the start; it falls to 0 with what is spent
 _MEETS = 1.05  # times the load, where a fold would put two copies of an expert on one GPU
@@ -267,7 +267,7 @@ def fold_counts(problem: Problem, copies: Ints, enough: Floats) -> tuple[Ints, F
     rows = np.flatnonzero(least > enough)
     if problem.slots == problem.experts or not rows.size:
         return best, least
-    if problem.slots - problem.experts > problem.experts // _FEW:
+    if problem.slots - problem.experts > problem.experts // _FEW_SPARE_DIVISOR:
         best = searched_counts(problem, copies, enough)
         return best, folded_peak(problem, best)
     search = _Exchanges(problem, best)
@@ -275,7 +275,7 @@ def fold_counts(problem: Problem, copies: Ints, enough: Floats) -> tuple[Ints, F
         search.start(rows)
     for turn in range(max(_WIDER, int(_STEPS_A_SPARE * (problem.slots - problem.experts)))):
         search.step(rows, int(turn % _WIDER == _WIDER - 1))
-        rows = rows[(search.stuck[rows] < _TRIES) & (search.peak[rows] > enough[rows])]
+        rows = rows[(search.stuck[rows] < _MAX_WIDENINGS) & (search.peak[rows] > enough[rows])]
         if not rows.size:
             break
     _keep_lower(problem, best, least, search.now, np.arange(problem.layers))
@@ -336,7 +336,7 @@ class _Exchanges:
         self.most = min(most, problem.most_copies)
         self.stuck, self.peak = np.zeros(len(start), dtype=np.int64), np.full(len(start), np.inf)
         spare = problem.slots - problem.experts
-        heavy, light = spare + _OUTER, spare + _OUTER // 2
+        heavy, light = spare + _OUTER_EXPERTS, spare + _OUTER_EXPERTS // 2
         self.pairs = problem.slots // 2
         self.chosen = np.arange(problem.experts)
         if heavy + light < problem.experts and (start[:, heavy:-light] == 1).all():
@@ -376,7 +376,7 @@ class _Exchanges:
             wrong = np.flatnonzero(~self.problem.counts_fit(self.now[rows[helps]]))
             self.now[rows[helps[wrong]], got[wrong]] -= 1
             self.now[rows[helps[wrong]], gave[wrong]] += 1
-            self.stuck[rows[helps[wrong]]] = _TRIES
+            self.stuck[rows[helps[wrong]]] = _MAX_WIDENINGS
 
 
 def _best_exchange(
@@ -406,7 +406,7 @@ def _best_exchange(
     left = np.where(copies > least, loads / np.maximum(copies - 1, 1), np.inf)
     order = tagged(left, np.arange(experts), mask)
     order.sort(axis=1)
-    fewer = order[:, : _DONORS + wider * _MORE] & mask
+    fewer = order[:, : _DONORS + wider * _WIDER_DONORS] & mask
     gains, gives = (which + (layer * experts)[:, None] for which in (more, fewer))
     larger, smaller = (
         left.take(gives).astype(np.float32),
@@ -476,7 +476,7 @@ class _FoldSearch:
         """Try exchanges in all layers that are left; ``done`` of the work is done."""
         self.steps += 1
         rows = self.rows
-        draws, chance = self.rng.random((2, _TRIED)), self.rng.random()
+        draws, chance = self.rng.random((2, _EXCHANGES_TRIED)), self.rng.random()
         row, more, fewer = self._drawn(rows, draws)
         if row.size:
             keys = self._exchanged(row, more, fewer)

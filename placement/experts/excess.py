@@ -19,7 +19,7 @@ OCTAVES = 10.0
 
 # moves by which a step may raise the cost in the mean, at the first price and at the last
 _HEAT = 0.2, 0.02
-_TRIED = 64  # exchanges looked at in each layer and step
+_EXCHANGES_TRIED = 64  # exchanges looked at in each layer and step
 _ROOM = 8.0  # moves that the square of a GPU's room below its target counts...
 _CHEAP = 256.0  # ... at this price and above; below less
 
@@ -79,7 +79,7 @@ def relieve(
     """
     wanted = np.broadcast_to(target, (problem.scenarios, problem.layers))
     annealing = ExcessAnnealing(problem, slot_expert, wanted, np.random.default_rng(seed))
-    for _ in anneal_along(annealing, (0.0, OCTAVES), steps, _TRIED):
+    for _ in anneal_along(annealing, (0.0, OCTAVES), steps, _EXCHANGES_TRIED):
         if stop():
             break
     return annealing.slot_expert

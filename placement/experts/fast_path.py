@@ -19,13 +19,13 @@ from placement.experts.excess import relieve
 from placement.experts.local_search import exchange_down, swap_down
 from placement.experts.matching import ROUNDS, matched
 from placement.experts.pack import pack
-from placement.experts.problem import WIDE, Problem, keep_better
+from placement.experts.problem import WIDE_GAP, Problem, keep_better
 
-NEAR = 1.5e-3
+NEAR_GAP = 1.5e-3
 """To the mean load: where the fast path stops swapping, and what no engine can measure."""
 
-_TRIED = 4  # rounds of matching for each slot, with other counts
-_FAR = (
+_MATCHING_ROUNDS = 4  # rounds of matching for each slot, with other counts
+_EXCHANGE_GAP = (
     0.02  # above the bound: where other counts are tried; above what counts allow: where copies are exchanged
 )
 _STEPS = 60  # of swaps and exchanges of copies, where GPUs differ in speed
@@ -47,28 +47,30 @@ def fast_placement(problem: Problem) -> tuple[Experts, Floats, Floats, tuple[str
         bound = copy_under(problem, copies)
         return placed, bound, bound, tuple(log)
     bound = of_one_load(problem, copies)
-    enough = bound * (1 + NEAR)
+    enough = bound * (1 + NEAR_GAP)
     two, lowest = folds(problem), enough.copy()  # what the counts placed allow
     if two:
         copies, least = fold_counts(problem, copies, enough)
-        lowest = np.maximum(enough, least * (1 + NEAR))
+        lowest = np.maximum(enough, least * (1 + NEAR_GAP))
     slot_expert = _packed(problem, copies, lowest)
     load = problem.evaluate(slot_expert)
     if not problem.equal_speeds:
         _on_unequal_gpus(problem, slot_expert, bound)
         return slot_expert, problem.evaluate(slot_expert), bound, tuple(log)
-    wide = np.flatnonzero(load > bound * (1 + WIDE))
+    wide = np.flatnonzero(load > bound * (1 + WIDE_GAP))
     if two and wide.size:
         log.append("counts searched by folding two copies per GPU")
     elif wide.size:
-        lowest[wide] = np.maximum(enough[wide], least_peak(problem.rows(wide), copies[wide]) * (1 + NEAR))
-        _try_other_counts(problem, slot_expert, load, np.flatnonzero(load > bound * (1 + _FAR)), lowest)
+        lowest[wide] = np.maximum(enough[wide], least_peak(problem.rows(wide), copies[wide]) * (1 + NEAR_GAP))
+        _try_other_counts(
+            problem, slot_expert, load, np.flatnonzero(load > bound * (1 + _EXCHANGE_GAP)), lowest
+        )
     _deal(problem, slot_expert, load, lowest)
     rows = np.flatnonzero(load > lowest) if two else wide[:0]
     if rows.size:  # a fold is not to be had where copies of an expert would meet
         _keep_packed(problem, slot_expert, rows, greedy, lowest)
         load[rows] = problem.rows(rows).evaluate(slot_expert[rows])
-    far = np.flatnonzero(load > lowest * (1 + _FAR))
+    far = np.flatnonzero(load > lowest * (1 + _EXCHANGE_GAP))
     if far.size and problem.slots > problem.experts:
         part = problem.rows(far)
         candidate = swap_down(part, exchange_down(part, slot_expert[far], enough[far]), enough[far])
@@ -79,12 +81,12 @@ def fast_placement(problem: Problem) -> tuple[Experts, Floats, Floats, tuple[str
 
 def _on_unequal_gpus(problem: Problem, slot_expert: Experts, bound: Floats) -> None:
     """Deal out pairs of GPUs of unequal speed, and try other counts, in place."""
-    enough = bound * (1 + NEAR)
+    enough = bound * (1 + NEAR_GAP)
     _deal(problem, slot_expert, problem.evaluate(slot_expert), enough)
-    wide = np.flatnonzero(problem.evaluate(slot_expert) > bound * (1 + WIDE))
+    wide = np.flatnonzero(problem.evaluate(slot_expert) > bound * (1 + WIDE_GAP))
     for counts in powered_counts(problem) if wide.size else ():
         _keep_packed(problem, slot_expert, wide, counts, enough)
-    for layer in wide[problem.evaluate(slot_expert)[wide] > bound[wide] * (1 + WIDE)]:
+    for layer in wide[problem.evaluate(slot_expert)[wide] > bound[wide] * (1 + WIDE_GAP)]:
         alone = np.array([layer])  # each alone: others do not change its draws
         part = problem.rows(alone)
         candidate = relieve(part, slot_expert[alone], enough[alone], steps=_STEPS)
@@ -130,15 +132,15 @@ def _try_other_counts(
     which, row = np.indices(variants.shape[:2]).reshape(2, -1)
     many, counts = part.rows(row), variants.reshape(row.size, -1)
     least = least_peak(many, counts)
-    some = np.flatnonzero(least < load[wide[row]] * (1 - WIDE))
+    some = np.flatnonzero(least < load[wide[row]] * (1 - WIDE_GAP))
     if not some.size:
         return
     which, row, least, many = which[some], row[some], least[some], many.rows(some)
-    candidate = _packed(many, counts[some], np.ones(some.size), _TRIED)
+    candidate = _packed(many, counts[some], np.ones(some.size), _MATCHING_ROUNDS)
     value = many.evaluate(candidate)
     for way in range(len(variants)):
         mine = np.flatnonzero(which == way)
         mine = mine[value[mine] < load[wide[row[mine]]]]
         better = wide[row[mine]]
         slot_expert[better], load[better] = candidate[mine], value[mine]
-        lowest[better] = np.maximum(least[mine], 1.0) * (1 + NEAR)
+        lowest[better] = np.maximum(least[mine], 1.0) * (1 + NEAR_GAP)

@@ -20,7 +20,7 @@ from placement.options import Objective, require_objective
 from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.units import plural
 
-WIDE = 5e-3
+WIDE_GAP = 5e-3
 """The gap from which other copy counts are looked at."""
 
 EQUAL = 1e-9

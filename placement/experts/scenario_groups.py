@@ -1,8 +1,8 @@
 """Groups of similar scenarios, one vote per group, and the loads used in a search.
 
 Windows of one recording, or the same prompts at two lengths, are nearly one load: heard one by one they outvote what
-is rare. A group is of scenarios that are all within :data:`ALIKE` of each other; each group has one vote, shared by
-its scenarios. For loads not seen, each group is also heard pushed away from the nearest other one.
+is rare. A group is of scenarios that are all within :data:`ALIKE_DISTANCE` of each other; each group has one vote,
+shared by its scenarios. For loads not seen, each group is also heard pushed away from the nearest other one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from placement.arrays import Floats, Index, Ints
 
-ALIKE = 0.15
+ALIKE_DISTANCE = 0.15
 """Root mean square of the difference of two loads, as part of the mean load, below which they are alike."""
 FURTHER = 0.8
 """How far a group is pushed from its nearest neighbour, as a part of the way between the two."""
@@ -22,7 +22,7 @@ MOST_HEARD = 16
 """Loads that a search hears, besides those pushed away: of more the most alike are joined to their mean."""
 
 _FURTHEST = 0.5  # root mean square, that a group is pushed: scenarios may have nothing in common
-_LEAST = 0.02  # of its load, that an expert keeps when pushed
+_MIN_PUSHED_PART = 0.02  # of its load, that an expert keeps when pushed
 _SAME = 1e-6  # the same up to rounding
 
 
@@ -46,8 +46,9 @@ def distinct(loads: Floats) -> Index:
 def group_scenarios(loads: Floats, *, most: int = MOST_HEARD) -> tuple[Ints, Ints]:
     """Return the group of each of ``loads`` ``[scenarios, layers, experts]``, and its part of what is heard.
 
-    All of a group are within :data:`ALIKE` of each other (complete linkage: a chain of windows is several groups),
-    or there are ``most`` groups, of the nearest. Parts are those at most ``most`` nearest ones, each within a group.
+    All of a group are within :data:`ALIKE_DISTANCE` of each other (complete linkage: a chain of windows is several
+    groups), or there are ``most`` groups, of the nearest. Parts are those at most ``most`` nearest ones, each within
+    a group.
     """
     count = len(loads)
     if count == 1:
@@ -57,7 +58,7 @@ def group_scenarios(loads: Floats, *, most: int = MOST_HEARD) -> tuple[Ints, Int
 
     apart = distances(loads)
     tree = linkage(squareform((apart + apart.T) / 2, checks=False), "complete")
-    group = fcluster(tree, ALIKE, "distance")
+    group = fcluster(tree, ALIKE_DISTANCE, "distance")
     if group.max() > most:
         group = fcluster(tree, most, "maxclust")
     part = np.arange(count) if count <= most else fcluster(tree, most, "maxclust") - 1
@@ -88,7 +89,7 @@ def heard(loads: Floats, *, further: bool) -> tuple[Floats, Floats]:
         np.fill_diagonal(apart, np.inf)
         away = centre - centre[apart.argmin(axis=1)]
         push = np.minimum(FURTHER, _FURTHEST / apart.min(axis=1))
-        pushed = np.maximum(centre + push[:, None, None] * away, _LEAST * centre)
+        pushed = np.maximum(centre + push[:, None, None] * away, _MIN_PUSHED_PART * centre)
         searched = np.concatenate([searched, pushed / pushed.mean(axis=2, keepdims=True)])
         weight = np.concatenate([weight, np.full(groups, FURTHER_VOTE / groups)])
     return searched, weight / weight.sum()

@@ -35,7 +35,7 @@ _RENEWED = 5  # looks between two computations of all loads anew, which is when 
 _CELLS = 1 << 22  # slots times scenarios of the layers that are annealed together
 _SQUARINGS = 10  # of a power of e
 _DEAR = 3.0  # the first price of a move is 2 to minus that, of largest over mean GPU load: few gain as much
-_TRIED = 16  # exchanges looked at in each layer and step
+_EXCHANGES_TRIED = 16  # exchanges looked at in each layer and step
 _MARKS = 20  # placements that a priced search shows on its way
 
 
@@ -90,7 +90,7 @@ def along_prices(
     last = exponent - 2 + 2 * fraction
     octaves = min(_DEAR, last), last
     marks = {(steps - 1) * mark // _MARKS for mark in range(1, _MARKS + 1)}
-    for step, _ in enumerate(anneal_along(annealing, octaves, steps, _TRIED)):
+    for step, _ in enumerate(anneal_along(annealing, octaves, steps, _EXCHANGES_TRIED)):
         if step in marks:
             annealing.refresh(np.arange(problem.layers))  # rounding adds up
             yield annealing.slot_expert

@@ -18,12 +18,12 @@ from placement.experts.counts import folds, replicate, searched_counts
 from placement.experts.dispatch_refinement import SLACK, fit_to_split
 from placement.experts.exact import can_finish, few_sets, finish
 from placement.experts.excess import relieve
-from placement.experts.fast_path import NEAR, fast_placement
+from placement.experts.fast_path import NEAR_GAP, fast_placement
 from placement.experts.local_search import swap_down
 from placement.experts.pack import distinct_copies, pack
 from placement.experts.problem import (
     EQUAL,
-    WIDE,
+    WIDE_GAP,
     Problem,
     keep_better,
     proven,
@@ -36,7 +36,9 @@ from placement.experts.soft_max import STEPS, anneal, descend, step_cells
 EASY_S, HARD_S = 1.0, 10.0
 """Seconds' worth of search where none are asked for: with a small gap after the fast path, and with a wide one."""
 
-_BEHIND = 0.01  # of a baseline, at most, between batches: to make one takes as long as all the rest
+_MAX_BEHIND_BASELINE = (
+    0.01  # of a baseline, at most, between batches: to make one takes as long as all the rest
+)
 _BEFORE_PATTERNS = 0.2  # of the time limit: a good answer leaves fewer patterns of a GPU
 _COUNT_SHARE = 0.85  # of the time limit: where the fold is exact, counts are all there is to find
 _COUNT_COST = 0.4, 2e-5  # units for a step of count search, and for each copy in its layers
@@ -46,13 +48,13 @@ _RELIEF_COST = (
     3.3e-6,
 )  # units for a step towards a target, with the swaps that follow, and for each number
 _RELIEF_STEPS = 200, 800  # towards a target at first; doubled where layers have tried all targets
-_NEAREST = (
+_MAX_TARGET_PART = (
     0.985  # of the gap: targets lie halfway to the bound at first, and nearer, up to here, where out of reach
 )
-_CLOSE = 1e-4  # a layer is done when its largest load is within this part of its bound
+_DONE_GAP = 1e-4  # a layer is done when its largest load is within this part of its bound
 _FEW_SLOTS = 3  # of a GPU: swaps to the end come before annealing
-_CLOSER = 0.8  # of the way from the mean load: aimed for, where copies are exchanged...
-_STEPS = 40  # ... in so many steps
+_RELIEF_PART = 0.8  # of the way from the mean load: aimed for, where copies are exchanged...
+_RELIEF_START_STEPS = 40  # ... in so many steps
 _STEPS_A_SLOT = 16  # of annealing on the fast path
 _ANNEALED = 240_000_000  # ... and numbers that it writes at most for each layer: some seconds for 58
 
@@ -119,12 +121,14 @@ def solve(
     result = partial(checked_result, problem, baselines=rivals, search=search.why)
     if fitted is None:  # interrupted
         return result(placement, log=tuple(search.log), interrupted=True)
-    near = NEAR if exact else _BEHIND
+    near = NEAR_GAP if exact else _MAX_BEHIND_BASELINE
     least = 1.0 + near if search.bound is None else np.maximum(1.0 + near, search.bound * (1 + EQUAL))
     if not (search.done and problem.split == "even"):
         value = search.load if problem.split == "even" else None
         value = ordered.evaluate(fitted) if value is None else value
-        _not_behind(ordered, fitted, value, least, rivals, search.log, nodes, EQUAL if exact else _BEHIND)
+        _not_behind(
+            ordered, fitted, value, least, rivals, search.log, nodes, EQUAL if exact else _MAX_BEHIND_BASELINE
+        )
     bound = None
     if finishing:
         value = judge.evaluate(fitted)
@@ -195,7 +199,7 @@ def worth_searching(load: Floats, bound: Floats) -> tuple[float, str]:
     With two slots a GPU or very skewed loads it is wide, and the search gains for seconds.
     """
     gap = 1 - float(np.minimum(bound, load).mean() / load.mean())
-    if gap > WIDE:
+    if gap > WIDE_GAP:
         return HARD_S, f"{HARD_S:g} s, since the gap was still {gap:.1%} after the fast path"
     return EASY_S, f"{EASY_S:g} s, since the gap was only {gap:.2%} after the fast path"
 
@@ -251,8 +255,8 @@ class _Search:
             slot_expert = descend(searched, slot_expert)
             if judge.slots > judge.experts:
                 level = searched.peaks(slot_expert)
-                target = 1 + _CLOSER * (level - 1)
-                relieved = relieve(searched, slot_expert, target, steps=_STEPS)
+                target = 1 + _RELIEF_PART * (level - 1)
+                relieved = relieve(searched, slot_expert, target, steps=_RELIEF_START_STEPS)
                 keep_better(searched, slot_expert, np.arange(judge.layers), descend(searched, relieved))
         cells = step_cells(searched)
         steps = min(_STEPS_A_SLOT * searched.slots, _ANNEALED * searched.layers // cells) if cells else 0
@@ -282,7 +286,7 @@ def search(
     with budget, budget.keeping():
         layers = np.flatnonzero(~proven(problem.evaluate(improved), bound))
         keep_better(problem, improved, layers, swap_down(problem.rows(layers), improved[layers]))
-        wide = np.flatnonzero(problem.evaluate(improved) > bound * (1 + WIDE / 10))
+        wide = np.flatnonzero(problem.evaluate(improved) > bound * (1 + WIDE_GAP / 10))
         if folds(problem) and wide.size:
             _search_counts(
                 problem, improved, wide, budget.part(_COUNT_SHARE if budget.seconds else 1.0), seed, tell
@@ -317,8 +321,8 @@ def _relieve_on(
     while budget.goes_on():
         tell()
         value = problem.evaluate(slot_expert)
-        far = value > bound * (1 + _CLOSE)
-        rows = np.flatnonzero(far & (aim < _NEAREST))
+        far = value > bound * (1 + _DONE_GAP)
+        rows = np.flatnonzero(far & (aim < _MAX_TARGET_PART))
         if rows.size == 0:
             if not far.any() or round_steps == _RELIEF_STEPS[1]:
                 return

@@ -26,7 +26,7 @@ MAX_PAIRED_CLASSES = 8
 """Kinds of domains up to which each pair is joined, neighbours or not."""
 MAX_CUT_CLASSES = 8
 """The same, up to which parts of the two are joined too."""
-MAX_ANY = 16
+MAX_UNEVEN_GPUS = 16
 """GPUs of a domain up to which a block may have any size."""
 
 
@@ -176,10 +176,10 @@ def block_sizes(spec: DomainSpec, capacities: Iterable[int]) -> list[int]:
     """Return the sizes of blocks in domains of one kind, of which some have ``capacities`` GPUs.
 
     Divisors of a whole domain, powers of two, widths that are deployed, whole nodes, and all, a half, a third and a
-    quarter of what works; any in a domain of up to :data:`MAX_ANY`.
+    quarter of what works; any in a domain of up to :data:`MAX_UNEVEN_GPUS`.
     """
     largest = max(capacities)
-    sizes = {size for size in range(1, largest + 1) if spec.gpus % size == 0 or largest <= MAX_ANY}
+    sizes = {size for size in range(1, largest + 1) if spec.gpus % size == 0 or largest <= MAX_UNEVEN_GPUS}
     sizes |= {1 << power for power in range(largest.bit_length()) if 1 << power <= largest}
     sizes |= {width for width in WIDTHS if width <= largest}
     sizes |= {count // part for count in capacities for part in (1, 2, 3, 4) if count >= part}

@@ -35,7 +35,7 @@ from placement.migrate.task import MigrationTask
 _WORK_S = 10.0  # seconds' worth for all layers
 _COST = 0.5, 0.1  # units of work in a round, and for each copy that a GPU may keep
 _ROUNDS = 24  # of pricing in a layer at most
-_NEAR = 0.25, 0.01  # moves and part: so near to the program's value a layer is done
+_DONE_GAP = 0.25, 0.01  # moves and part: so near to the program's value a layer is done
 _MANY, _GRID = 64, 512  # columns of a GPU of which the dominated go; of more, loads are rounded down
 _ROUNDING = 1e-6  # of T, and moves
 
@@ -139,7 +139,7 @@ class _Layer:
             bound, columns = self._priced()
             best = max(best, bound)
             new = [self._add(*column) for column in columns]
-            if not any(new) or value - best < max(_NEAR[0], _NEAR[1] * value):
+            if not any(new) or value - best < max(_DONE_GAP[0], _DONE_GAP[1] * value):
                 break
         return best
 

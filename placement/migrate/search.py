@@ -28,19 +28,19 @@ _CELLS = 58 * 72 * 16  # of [scenarios, layers, GPUs, slots, slots], the size fo
 _FIXED = 0.3  # of the time of a step at that size does not depend on it
 _CHAINS, _CHAINED = 32, 2000  # copies of a small layer that are searched at once, and GPUs in all
 _MOST_CELLS = 1 << 23  # of [layers, GPUs, experts] in one part
-_TRIED = 8, 64  # exchanges looked at in each layer and step, at least and at most...
+_EXCHANGES_TRIED = 8, 64  # exchanges looked at in each layer and step, at least and at most...
 _TRIED_GPUS = 72 * 64  # ... and times GPUs
 _STEP_COST, _CELL_COST = 1.0, 1e-4  # units of work in a step, and for each of its cells
-_EVERY = 2  # steps from cycle to cycle: 2 to 5 % fewer moves than every 5, for 1.6 times the time
-_EAGER = 0.9
+_STEPS_A_CYCLE = 2  # steps from cycle to cycle: 2 to 5 % fewer moves than every 5, for 1.6 times the time
+_CYCLE_PRICE_PART = 0.9
 _RISE, _FALL = (0.0, OCTAVES), (OCTAVES, 6.0)  # the price, as powers of 2, from and to
 _MARKS = 10  # states of a run that are put on the front
-_MARGIN = 2e-3  # of the target: aimed for so much less
-_LEAST = 1.003  # times what the fresh placement reaches: not aimed for less
+_TARGET_MARGIN = 2e-3  # of the target: aimed for so much less
+_MIN_TARGET = 1.003  # times what the fresh placement reaches: not aimed for less
 _SCOUTS = (0.5, 0.2, 0.07, 0.02)  # of the way from the fresh placement's load to the old one's...
-_BEYOND = 1.6  # ... until so many times the budget are moved
+_MAX_BUDGETS = 1.6  # ... until so many times the budget are moved
 _SCOUT_STEPS, _NEAR_STEPS = 0.06, 0.23  # of a pass
-_NEARER = 0.8  # of the excess at the point that a budget pays for: the next target
+_TARGET_STEP = 0.8  # of the excess at the point that a budget pays for: the next target
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ class Search:
         for share in _SCOUTS:
             targets = [peaks + share * over for peaks, over in zip(reached, excess, strict=True)]
             self._anneal(starts, targets, share=_SCOUT_STEPS)
-            if limit is not None and joined.most > _BEYOND * limit:
+            if limit is not None and joined.most > _MAX_BUDGETS * limit:
                 break
         if limit is None:
             self._to_balancedness(joined, starts, reached)
@@ -95,7 +95,7 @@ class Search:
                 chosen = iter(along_hulls(joined, limit - joined.fewest))
                 near = [_peaks(front, front.placement(chosen)) for front in self.fronts]
                 targets = [
-                    peaks + _NEARER * np.maximum(there - peaks, 0)
+                    peaks + _TARGET_STEP * np.maximum(there - peaks, 0)
                     for peaks, there in zip(reached, near, strict=True)
                 ]
                 self._anneal(starts, targets, share=_NEAR_STEPS)
@@ -104,7 +104,7 @@ class Search:
 
     def _to_balancedness(self, joined: Front, starts: Sequence[Experts], reached: Sequence[Floats]) -> None:
         best = float(np.concatenate([(1 / peaks).mean(axis=0) for peaks in reached]).mean())
-        factor = max(_LEAST, best / self.balancedness * (1 - _MARGIN))
+        factor = max(_MIN_TARGET, best / self.balancedness * (1 - _TARGET_MARGIN))
         targets = [peaks * factor for peaks in reached]
         self._anneal(starts, targets)
         if joined.total([-1] * len(joined.points)).balancedness < self.balancedness:
@@ -156,13 +156,13 @@ class Search:
         """Anneal some layers of a task; states on the way go to the front."""
         task, rng = front.task.rows(layers), np.random.default_rng(self.seed)
         annealing = ExcessAnnealing(task.problem, start[layers], target[:, layers], rng, task.old)
-        tried = int(np.clip(_TRIED_GPUS // annealing.gpus, *_TRIED))
+        tried = int(np.clip(_TRIED_GPUS // annealing.gpus, *_EXCHANGES_TRIED))
         marks = set(np.linspace(0, steps - 1, _MARKS + 1).round().astype(int)[1:].tolist())
         cells = task.problem.scenarios * layers.size * annealing.gpus * annealing.width**2
         told = -1
         for step, price in enumerate(anneal_along(annealing, octaves, steps, tried)):
-            if step % _EVERY == _EVERY - 1:
-                annealing.cycle(price, _EAGER, exchange=step // _EVERY % 2 == 1)
+            if step % _STEPS_A_CYCLE == _STEPS_A_CYCLE - 1:
+                annealing.cycle(price, _CYCLE_PRICE_PART, exchange=step // _STEPS_A_CYCLE % 2 == 1)
             if step in marks:
                 front.add(layers, annealing.slot_expert)
                 self.on_price(price)

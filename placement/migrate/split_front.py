@@ -32,7 +32,7 @@ _STARTS = (2, 8)
 """Points of a layer from which swaps start in one pass, at least and at most."""
 _WORK = 300_000  # slots over layers, scenarios and starts in one pass, about
 _POINTS = 12  # of a layer judged again under the split
-_ENOUGH = 1.002  # times the fresh placement's objective: no more swaps in such a layer
+_DONE_PEAK = 1.002  # times the fresh placement's objective: no more swaps in such a layer
 _ROUND_COST = 1e-4  # units of work for a slot, a GPU and a scenario of a layer in one round
 _PRICES_PHASE, _SWAPS_PHASE = "penalty on excess load {:g}", "swaps by source, round {}"
 
@@ -57,7 +57,7 @@ class SplitFront:
         self.even = self.real if self.same else TaskFront(task.even, start, times)
         self.now = self.real
         self.fresh = fresh
-        self.enough = self.problem.evaluate(fresh.fitted) * _ENOUGH
+        self.enough = self.problem.evaluate(fresh.fitted) * _DONE_PEAK
         if not self.same:
             self.real.add(np.arange(self.problem.layers), fresh.fitted)
         self._judged: set[_Key] = set()

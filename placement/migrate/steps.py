@@ -84,7 +84,7 @@ def _one_layer(steps: Sequence[Step]) -> list[Step]:
     return ordered
 
 
-NEAR = ("node", "domain", "rack", "across", "storage")
+DISTANCES = ("node", "domain", "rack", "across", "storage")
 """How near a source is: in the same node, scale-up domain or rack, elsewhere, or no GPU at all."""
 
 
@@ -98,7 +98,7 @@ class Transfers:
         Until the last byte has arrived over the scale-up and scale-out links, all fetched at once; None where a
         link's rate is not published. What comes from storage is not in it.
     bytes_by_distance:
-        Bytes by :data:`NEAR`.
+        Bytes by :data:`DISTANCES`.
     bottleneck:
         The busiest link; empty where nothing travels.
     """
@@ -188,7 +188,7 @@ def spread_over_sources(
 
 
 def _distance(here: Gpu, there: Gpu) -> int:
-    """Position in :data:`NEAR`."""
+    """Position in :data:`DISTANCES`."""
     if here.node == there.node:
         return 0
     if here.domain == there.domain:
@@ -198,13 +198,13 @@ def _distance(here: Gpu, there: Gpu) -> int:
 
 def transfers(cluster: Cluster, steps: Sequence[Step], expert_bytes: Mapping[int, float]) -> Transfers:
     """Return what ``steps`` ask of the links of ``cluster``."""
-    amounts = dict.fromkeys(NEAR, 0.0)
+    amounts = dict.fromkeys(DISTANCES, 0.0)
     pairs: dict[tuple[int, int], float] = {}
     for step in steps:
         if step.source is None:
             amounts["storage"] += expert_bytes[step.layer]
             continue
-        near = NEAR[_distance(cluster.gpus[step.gpu], cluster.gpus[step.source])]
+        near = DISTANCES[_distance(cluster.gpus[step.gpu], cluster.gpus[step.source])]
         amounts[near] += expert_bytes[step.layer]
         pair = step.source, step.gpu
         pairs[pair] = pairs.get(pair, 0.0) + expert_bytes[step.layer]

@@ -11,8 +11,8 @@ from placement.arrays import Floats, Ints
 KIND_DISTANCE = 0.10
 """Root mean square difference of relative loads up to which two windows are of one kind."""
 
-_LEARNING = 0.35  # part of a new surprise in their mean
-_STEADY = 8  # windows after which a kind's load follows the next one no more slowly
+_SURPRISE_PART = 0.35  # part of a new surprise in their mean
+_MAX_KIND_WINDOWS = 8  # windows after which a kind's load follows the next one no more slowly
 
 
 class Memory(NamedTuple):
@@ -56,7 +56,7 @@ class Memory(NamedTuple):
             grown = Memory(loads[order], self.windows[order], age[order])
             grown.age[-1] = 0
             grown.windows[-1] += 1
-            mean, windows = grown.loads[-1], min(int(grown.windows[-1]), _STEADY)
+            mean, windows = grown.loads[-1], min(int(grown.windows[-1]), _MAX_KIND_WINDOWS)
             known, seen = mean.max(axis=1, keepdims=True) > 0, load.max(axis=1, keepdims=True) > 0
             grown.loads[-1] = np.where(
                 known & seen, mean + (load - mean) / windows, np.where(seen, load, mean)
@@ -72,7 +72,7 @@ class Memory(NamedTuple):
         from_last, from_mean = _apart(load, previous), _apart(load, mean)
         if from_mean is None or from_last is None or from_mean == 0:
             return self.surprise
-        return self.surprise + _LEARNING * (min(1.0, from_last / (2 * from_mean)) - self.surprise)
+        return self.surprise + _SURPRISE_PART * (min(1.0, from_last / (2 * from_mean)) - self.surprise)
 
 
 def _apart(load: Floats, other: Floats) -> float | None:

@@ -18,7 +18,7 @@ OURS = "rackplan"
 OURS_LINEAR = "rackplan-linear"
 """Ours as it runs in an engine that was given nothing: from the engine's own placement, without stored loads."""
 NAMES = ("static", "vllm", "sglang", OURS, OURS_LINEAR)
-SLOWER = 4
+SLOW_INTERVALS = 4
 """Times the usual interval that ours are replayed at too."""
 DEFAULT = (*NAMES, f"{OURS}:1%")
 """Policies that are replayed where none is named."""
@@ -69,7 +69,7 @@ def require_names(names: Sequence[str]) -> None:
 
 
 def entries(names: Sequence[str], *, steps_per_window: int, windows: int, planned: bool) -> list[Entry]:
-    """Return the policies of some names at their engine's interval, ours also at :data:`SLOWER` times that.
+    """Return the policies of some names at their engine's interval, ours also at :data:`SLOW_INTERVALS` times that.
 
     Parameters
     ----------
@@ -92,8 +92,10 @@ def entries(names: Sequence[str], *, steps_per_window: int, windows: int, planne
         entry = _entry(name, linear=not planned, steps_per_window=steps_per_window)
         taking_part.append(entry)
         ours = name.strip().lower().partition(":")[0] == OURS
-        if entry.budget != 0 and ours and SLOWER * entry.interval < windows - 1:
-            taking_part.append(_entry(name, linear=False, steps_per_window=steps_per_window, times=SLOWER))
+        if entry.budget != 0 and ours and SLOW_INTERVALS * entry.interval < windows - 1:
+            taking_part.append(
+                _entry(name, linear=False, steps_per_window=steps_per_window, times=SLOW_INTERVALS)
+            )
     return taking_part
 
 

@@ -14,14 +14,14 @@ HARD = 1e4
 """Price of a choice above a limit, in parts reached, where no gain may buy it."""
 _DRAWS = 1 << 18  # random numbers drawn once, read from any place on
 _ROWS = 8  # experts whose exchanges with all others are looked at together
-_LEAST = 1e-6  # parts reached: below it rounding could go on for ever
+_MIN_PART = 1e-6  # parts reached: below it rounding could go on for ever
 _START_TOKENS = 8192  # a start needs fewer than a search: what it finds is coarse
 _STARTS_WORK = 4e8  # tokens x k x parts x steps of all starts together
 _STEPS, _INNER, _MOST_STARTS = 60, 5, 6
 _HEAT = 0.1, 0.005  # of the tokens of an average expert
 _EXCHANGES = 2000
 _WAYS = (1.0, 1.0), (10.0, 0.3), (5.0, 3.0), (1.0, 1.0)  # heat, and price of a choice above a limit
-_SMALL = 20_000  # choices that may be searched from several starts in the time of one
+_MULTISTART_CHOICES = 20_000  # choices that may be searched from several starts in the time of one
 
 
 def partition(
@@ -41,7 +41,9 @@ def partition(
     drawn = [mean_field(few, rng, steps=_STEPS, inner=_INNER, melting=melting) for _ in range(number)]
     begun = [task.in_order(), *starts, *drawn]
     begun.sort(key=lambda part: task.reached(part) + task.excess(part))
-    tries = int(np.clip(_SMALL / task.tokens.choices.size, 1, len(_WAYS)))  # few tokens are soon counted
+    tries = int(
+        np.clip(_MULTISTART_CHOICES / task.tokens.choices.size, 1, len(_WAYS))
+    )  # few tokens are soon counted
     ends = [
         _annealed(task, part, rng, *way, steps=int(_EXCHANGES * share))
         for part, way in zip(begun, _WAYS[:tries], strict=False)
@@ -193,7 +195,7 @@ class Exchange:
     def rank(self) -> tuple[float, int]:
         """What is made least: load above limits (up to rounding), then parts reached."""
         excess = float(np.maximum(self.part_load - self.task.limit, 0.0).sum())
-        return (excess if excess > _LEAST else 0.0), self.reached
+        return (excess if excess > _MIN_PART else 0.0), self.reached
 
     def keep(self) -> None:
         """Remember where experts are, if that is the best so far."""
@@ -226,7 +228,7 @@ class Exchange:
         for done in range(most):
             change = self.changes(rows, price)
             best = int(change.argmin())
-            if not change.flat[best] < -_LEAST:
+            if not change.flat[best] < -_MIN_PART:
                 self.keep()
                 return done
             self.exchange(best // self.experts, best % self.experts)

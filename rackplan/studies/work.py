@@ -41,7 +41,7 @@ CONNECT_S = 5.0
 """Seconds for the head of a cluster to accept a connection; Ray itself would try for minutes."""
 WATCH_S = 1.0
 """Seconds after the main process at which a worker ends."""
-TRIES = 3
+MAX_POINT_TRIES = 3
 """Workers that a point may lose, on this machine the last one with no other point at work beside it."""
 Contents = tuple[tuple[str, bytes], ...]
 """Files that options name, by these names, for machines that do not have them."""
@@ -144,7 +144,7 @@ def _in_time(job: Job, point: Point) -> Row:
 
 def _lost(point: Point) -> Row:
     """Return the row of a point whose workers died."""
-    reason = f"its worker died {TRIES} times: killed, out of memory, or stuck beyond twice its time limit."
+    reason = f"its worker died {MAX_POINT_TRIES} times: killed, out of memory, or stuck beyond twice its time limit."
     return {"digest": point.digest, "status": FAILED, "reason": reason, "finished": datetime.now(UTC)}
 
 
@@ -156,7 +156,7 @@ def price_here(workers: int | None, job: Job, points: Sequence[Point]) -> Iterat
     workers = workers or cpu_count()
     left, losses = {point.digest: point for point in points}, Counter[str]()
     while left:
-        doubtful = [point for point in left.values() if losses[point.digest] == TRIES - 1]
+        doubtful = [point for point in left.values() if losses[point.digest] == MAX_POINT_TRIES - 1]
         begun, waiting = list[Point](), iter(doubtful[:1] or list(left.values()))
         tasks = (begun.append(point) or delayed(_run)(job, point) for point in waiting)  # type: ignore[func-returns-value]
         with parallel_config("loky", inner_max_num_threads=1):  # one worker would be this process
@@ -170,7 +170,7 @@ def price_here(workers: int | None, job: Job, points: Sequence[Point]) -> Iterat
                     yield row
         except BrokenProcessPool:
             losses.update(point.digest for point in begun if point.digest in left)
-            for digest in [digest for digest in left if losses[digest] == TRIES]:
+            for digest in [digest for digest in left if losses[digest] == MAX_POINT_TRIES]:
                 yield _lost(left.pop(digest))
 
 
@@ -197,7 +197,7 @@ def price_on_ray(
 ) -> Iterator[Row]:
     """Price points in tasks of a Ray cluster, one core each; Ray runs those of a lost node again."""
     errors, shared = ray.exceptions, ray.put(contents)
-    task = ray.remote(max_retries=TRIES - 1, num_cpus=1, scheduling_strategy="SPREAD")(run_point)
+    task = ray.remote(max_retries=MAX_POINT_TRIES - 1, num_cpus=1, scheduling_strategy="SPREAD")(run_point)
     left, running = iter(points), dict[Any, Point]()
     while True:
         cores = max(1, int(ray.cluster_resources().get("CPU", 0)))  # machines may join and leave

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from placement.experts.problem import make_problem
-from placement.experts.scenario_groups import ALIKE, MOST_HEARD, distances, group_scenarios, votes
+from placement.experts.scenario_groups import ALIKE_DISTANCE, MOST_HEARD, distances, group_scenarios, votes
 from placement.experts.solve import solve
 
 
@@ -26,11 +26,11 @@ def test_a_chain_of_alike_windows_is_several_groups_and_all_of_one_are_alike() -
     apart = distances(loads)
     np.testing.assert_allclose(apart[0, 5], np.sqrt(((loads[0] - loads[5]) ** 2).mean()), atol=1e-6)
     group, part = group_scenarios(loads)
-    assert apart[0, 1] < ALIKE < apart[0, -1]
+    assert apart[0, 1] < ALIKE_DISTANCE < apart[0, -1]
     assert 2 < group.max() + 1 <= MOST_HEARD
     for each in range(group.max() + 1):
         inside = np.flatnonzero(group == each)
-        assert apart[np.ix_(inside, inside)].max() < ALIKE
+        assert apart[np.ix_(inside, inside)].max() < ALIKE_DISTANCE
         assert votes(group)[inside].sum() == pytest.approx(1 / (group.max() + 1))
     assert part.max() + 1 <= MOST_HEARD
     assert all(np.unique(group[part == each]).size == 1 for each in range(part.max() + 1))

@@ -84,20 +84,11 @@ def test_what_is_no_cluster_is_refused(value: object) -> None:
     ("text", "hint"),
     [
         ("hgx-h10", "hgx-h100"),
-        ("hgx", "hgx-h100, hgx-h800"),
-        ("hgx-h100@", "hgx-h100@8"),
         ("hgx-h100@٨", "hgx-h100@8"),
         ("hgx-h100@3", "are hgx-h100@2 or hgx-h100@4"),
         ("gb200-nvl72@74", "are gb200-nvl72@72 or gb200-nvl72@76"),
-        ("hgx-h100@99999992", "at most"),
-        ("TPU 8", "may be tpu-8t or tpu-8i"),
         ("nvl72", "did you mean gb200-nvl72 or gb300-nvl72 or vr-nvl72"),
-        ("12 x H100", "12 GPUs do not fill whole nodes of 8"),
-        ("0xH100", "expected a number of GPUs after @"),
-        ("64 x TPU v6e", "its shape"),
         ("tpu-v5p@128", "tpu-v5p@4x4x8"),
-        ("tpu-v6e@128", "tpu-v6e@8x16"),
-        ("tpu-v5p@4x", "tpu-v5p@4x4x4"),
         ("tpu-v5p@3x4x4", "must divide"),
         ("tpu-v6e@2x128", "16 in a dimension"),
         ("trn2-ultra@100", "multiple of 64"),
@@ -132,19 +123,6 @@ gpus:
     assert (price.value, price.kind.label, price.source) == (9, "user", "mine.yaml")
     assert spec.domains[3].gpu.figure("power_w").value == 650
     assert spec.domains[3].scale_up_bytes_per_s == 450e9
-
-
-def test_tori_in_a_file(tmp_path: Path) -> None:
-    text = "domains: [{%s}]\nfabric: {kind: rail, nic: 100 Gb/s}"
-    row = "gpu: tpu-v5p, structure: torus, shape: [4, 4, 2], wrap: [true, true, false], link: 100 GB/s, count: 2"
-    domain, _ = read(tmp_path, text % row).spec.domains
-    assert (domain.wrap, domain.node_shape, domain.gpus_per_node) == ((True, True, False), (2, 2, 1), 4)
-    assert (domain.links_per_gpu, domain.scale_up_bytes_per_s) == (5, 500e9)
-    row = "part: tpu-v5p, shape: [4, 4, 8], count: 2"
-    assert [d.gpus for d in read(tmp_path, text % row).spec.domains] == [128, 128]
-    row = "gpu: h100-sxm, structure: torus, shape: [2, 3], wrap: true, link: 25 GB/s, gpus_per_node: 3"
-    domain = read(tmp_path, text % row).spec.domains[0]
-    assert (domain.node_shape, domain.links_per_dimension) == ((1, 3), (2, 2))
 
 
 @pytest.mark.parametrize(
@@ -274,38 +252,25 @@ OWN_HOST = "gpu: h100-sxm, gpus: 8, gpus_per_node: 8, structure: switch, links_p
 TORUS = "gpu: tpu-v5p, structure: torus, shape: [4, 4, 4]"
 MISTAKES = [
     ("", "mapping"),
-    ("domains: []", "at least one"),
-    ("domains: [{part: hgx-h10}]", "hgx-h100"),
-    ("domains: [{part: hgx-h100, count: 0}]", "whole number"),
     ("domains: [{part: gb200-nvl72, gpus: 10}]", "8 or 12"),
     (f"domains: [{{{OWN_HOST.replace('25 GB/s', '25')}}}]", "has no unit"),
     (f"domains: [{{{OWN_HOST.replace('h100-sxm', 'h100-sxn')}}}]", "h100-sxm"),
     (f"domains: [{{{OWN_HOST}, count: 2}}]", "fabric"),
     (HOST + "prices: {h100-sxm: 2 USD/h, H100 SXM: 3 USD/h}", "prices: H100 SXM: h100-sxm has two prices"),
     (HOST + "color: red", "unknown key `color`"),
-    ("a: &a [x, x]\nb: &b [*a, *a]\n", "aliases"),
     ("nodes: [{id: s, kind: switch}]", "none has the kind gpu"),
-    ("links: []", "nodes"),
     # tori
     ("domains: [{part: tpu-v5p, gpus: 32}]", "a shape, not a count"),
     (f"domains: [{{{TORUS.replace('tpu-v5p', 'gb200')}, wrap: true, link: 50 GB/s}}]", "gpus_per_node"),
-    (f"domains: [{{{TORUS}, wrap: yes please, link: 100 GB/s}}]", "true, false"),
     (f"domains: [{{{TORUS}, wrap: true, link: [100 GB/s]}}]", "1 link rates for 3"),
-    (f"domains: [{{{TORUS}, wrap: true, link: 100 GB/s, gpus: 64}}]", "unknown key `gpus`"),
     # fabrics
     *(
         (f"domains: [{{part: hgx-h100, count: 256}}]\nfabric: {{nic: 400 Gb/s, {row}}}", words)
         for row, words in [
-            ("kind: mesh", "not one of rail"),
-            ("kind: rail, oversubscription: 0", "greater than zero"),
             ("kind: leaf-spine, radix: 8", "cannot combine 8 links"),
-            ("kind: leaf-spine, nodes_per_leaf: 2, spines: 2, radix: 8", "do not depend on it"),
             ("kind: leaf-spine, radix: 16", "use `kind: fat-tree`"),
-            ("kind: rail, oversubscription: [1, 4]", "has 2 entries"),
             ("kind: fat-tree, spines: 5", "evenly over 5"),
             ("kind: leaf-spine, nodes_per_leaf: 1, spines: 2, oversubscription: 3", "2.66667 uplinks"),
-            ("kind: rail, cores: 4", "unknown key `cores`"),
-            ("kind: dragonfly, nodes_per_router: 1, routers_per_group: 9999", "check the sizes of leaves"),
             ("kind: rail, nodes_per_pod: 18, spines: 9, oversubscription: 6", "too few for one to each of 9"),
             ("kind: rail, planes: 2, nics_per_gpu: 3", "do not divide evenly over 2 planes"),
         ]
@@ -315,12 +280,9 @@ MISTAKES = [
         (RAW.replace(old, new), words)
         for old, new, words in [
             ("[a0, sa]", "[a0, sx]", "no node has the id 'sx'"),
-            ("[a0, sa]", "[a0]", "two ends"),
-            ("kind: switch}", "kind: swich}", "'swich' is not one of gpu"),
             ("{id: a1, kind: gpu, gpu: h100-sxm", "{id: a1, kind: gpu", "needs the key `gpu`"),
             ("[na, leaf], rate: 400 Gb/s", "[na, leaf]", "needs its `rate`"),
             ("[sb, b1], count: 8, fabric: nvlink4", "[sb, b1], fabric: nvlink5", "different fabric or rate"),
-            ("rail: 1", "rail: -1", "whole number"),
             ("count: 9, rate: 25 GB/s", "rate: 25 Gb/s", "an eighth of that"),
             ("[na, leaf], rate: 400 Gb/s", "[na, leaf], rate: 400 GB/s", "400 Gb/s was probably meant"),
         ]
@@ -329,25 +291,16 @@ MISTAKES = [
     *(
         (f"{PODS}broken: {rows}", words)
         for rows, words in [
-            ("7", "must be a list"),
             ("[{gpu: d9.n0.g0}]", "no GPU has the id 'd9.n0.g0'"),
             ("[{gpu: d0.n0.g0}, {gpu: d0.n0.g0}]", "duplicate GPU"),
-            ("[{gpu: d0.n0.g1, link: [a, b]}]", "one of"),
-            ("[{link: [d0.n0.g0]}]", "two ends"),
-            ("[{link: [d0.n0.g0, d0.s9]}]", "no node has the id 'd0.s9'"),
             ("[{link: [d0.n0.g0, d0.s0], factor: 1.5}]", "at most 1"),
-            ("[{link: [d0.n0.g0, d0.s0], factor: -1}]", "must be above 0"),
             ("[{link: [d0.n0.g0, d1.s0]}]", "no link"),
-            ("[{switch: d0.s0}, {switch: d0.s0, factor: 0.5}]", "duplicate switch d0.s0"),
-            ("[{switch: d0.s1, factor: 0}]", "must be above 0"),
             ("[{switch: d0.s1, leaf: f.p0.l0}]", "an entry names one part"),
             ("[{nic: d9.n0.g0}]", "no NIC, and no GPU with a NIC, has the id 'd9.n0.g0'"),
-            ("[{leaf: f.s0}]", "no leaf has the id 'f.s0'"),
             ("[{plane: 7}]", "no plane '7'; planes between domains: 0, 1"),
             ("[{node: d0.n18}]", "there is no d0.n18"),
             ("[{node: d0.n0, factor: 0.5}]", "can only be down entirely"),
             ("[{link: [d0.n0.g0, f.p0.l0], cabled_to: f.p9.l0}]", "no leaf has the id 'f.p9.l0'"),
-            ("[{link: [d0.n0.g0, d0.s0], cabled_to: d1.s0}]", "no switch between domains has the id"),
             ("[{link: [d0.n0.g0, f.p0.l0], cabled_to: f.p0.l1, factor: 0.5}]", "a second entry"),
             ("[{gpu: d0.n0.g0, cabled_to: f.p0.l1}]", "only for whole links"),
             ("[{link: [f.p0.l0, f.s0], cabled_to: f.s1}]", "this would duplicate an existing link"),
@@ -368,7 +321,6 @@ def test_mistakes_in_a_file_get_one_line(tmp_path: Path, text: str, words: str) 
 
 
 H100 = "gpu: h100-sxm, gpus: 8, gpus_per_node: 8, structure: switch, links_per_switch: [5, 5, 4, 4]"
-MI300 = "gpu: mi300x, structure: mesh, gpus: 8, gpus_per_node: 8"
 OWN = "gpus: {x1: {hbm_bytes: 10 GB, hbm_bytes_per_s: 1 TB/s, bf16_flop_per_s: 10 TFLOP/s%s}}\n"
 ROW = "gpu: x1, gpus: 4, gpus_per_node: 4, structure: switch, links_per_switch: [2], link_kind: nvlink"
 RACKS = "domains: [{part: gb200-nvl72, count: 2}]\nfabric: {kind: rail, nic: %s{}}"
@@ -389,27 +341,17 @@ def domain_row(row: str) -> str:
         (domain_row(f"{H100}, link: 200 GB/s"), "so Gb/s was probably written as GB/s; 25 GB/s"),
         (domain_row(f"{H100}, link: 450 GB/s"), "the total rate of all links"),
         (domain_row(f"{H100}, link: 1 GB/s"), "far less"),
-        (domain_row(f"{H100}, link: 60 GB/s"), "more than it can carry"),
         (domain_row(f"{H100.replace('[5, 5, 4, 4]', '[9, 9, 9, 9]')}, link: 25 GB/s"), "both directions"),
         (domain_row(f"{TORUS}, wrap: true, link: 100 Gb/s"), "100 GB/s was probably meant"),
-        (domain_row(f"{MI300}, link: 448 GB/s"), "the total rate of all links"),
-        (domain_row(f"{H100}, link: 25 GB/s, latency: 5 s"), "one hop"),
         (domain_row(f"{H100}, link: 25 GB/s, latency: 0.5 ms"), "one hop inside a scale-up domain"),
         (OWN % "" + domain_row(f"{ROW}, link: 25 Gb/s"), "too slow for one nvlink link"),
-        (OWN % "" + domain_row(f"{ROW}, link: 900 GB/s"), "ONE direction"),
         (RACKS % "400 GB/s", "400 Gb/s was probably meant"),
-        (RACKS % "1 Gb/s", "8 Gb/s was probably meant"),
-        (RACKS % "3200 Gb/s", "too fast for a NIC"),
         (KNOWN % "bf16_flop_per_s: 1979 TFLOP/s", "with 2:4 sparsity"),
         (KNOWN % "hbm_bytes_per_s: 3.35 Tb/s", "bits and bytes"),
-        (KNOWN % "hbm_bytes_per_s: 3.35 GB/s", "prefix"),
-        (KNOWN % "hbm_bytes: 80 MB", "too small for the memory of one GPU"),
         (KNOWN % "power_w: 10.2 kW", "is it that of the whole host?"),
         (KNOWN % "usd_per_h: 2500 USD/h", "too large for the price of one GPU-hour"),
         (WHOLE.replace("10 GB", "80 TB"), "too large for the memory of one GPU"),
-        (WHOLE.replace("1 TB/s", "3350 TB/s"), "too large for the bandwidth of one GPU's memory"),
         (WHOLE.replace("1 TB/s", "3.35 GB/s"), "too small for the bandwidth of one GPU's memory"),
-        (WHOLE.replace("10 TFLOP/s", "989 GFLOP/s"), "too small for the dense BF16 peak"),
         (WHOLE.replace("20 TFLOP/s", "9 TFLOP/s"), "slower than BF16 at 10 Tflop/s; were the two swapped?"),
         (ALIKE.replace("10 T", "1979 T").replace("20 T", "3958 T"), "twice the dense peak of h100-sxm"),
     ],
@@ -422,15 +364,6 @@ def test_what_is_off_by_a_unit_is_refused_unless_one_insists(tmp_path: Path, tex
     assert "rate_checked: true" in str(caught.value)
     assert "\n" not in str(caught.value)
     read(tmp_path, f"{before}, rate_checked: true{after}")
-
-
-def test_units_that_are_right_pass(tmp_path: Path) -> None:
-    read(tmp_path, OWN % "" + f"domains: [{{{ROW}, link: 50 GB/s}}]")
-    ahead = (
-        "hbm_bytes: 1 TB, hbm_bytes_per_s: 40 TB/s, bf16_flop_per_s: 20 PFLOP/s, fp8_flop_per_s: 40 PFLOP/s"
-    )
-    own = f"gpus: {{x1: {{{ahead}, power_w: 6 kW, usd_per_h: 40 USD/h}}}}\n"
-    read(tmp_path, f"{own}domains: [{{{ROW}, link: 200 GB/s}}]")
 
 
 @pytest.mark.parametrize("name", [n for n in cluster_names() if not load_domain(n).links_bundled])
@@ -457,24 +390,15 @@ def test_every_part_written_out_passes(tmp_path: Path, name: str) -> None:
     [
         ("gb200-nvl72@144", "name", "", "cluster"),
         ("gb200-nvl72@144", "domains.0.count", 0, "cluster"),
-        ("gb200-nvl72@144", "domains.0.gpus", 10, "cluster"),
-        ("gb200-nvl72@144", "domains.0.structure", "lattice", "cluster"),
         ("gb200-nvl72@144", "domains.0.gpu.figures.hbm_bytes.value", float("nan"), "cluster"),
-        ("gb200-nvl72@144", "domains.0.gpu.figures.hbm_bytes.kind", "guessed", "cluster"),
-        ("gb200-nvl72@144", "domains.0.fabric.link_bytes_per_s.value", -1.0, "cluster"),
         ("gb200-nvl72@144", "scale_out", None, "cluster"),
         ("hgx-h100@16", "faults", [{}], "faults[0]"),
-        ("hgx-h100@16", "faults", [{"link": ["d0.n0.g0"]}], "faults[0]"),
         ("hgx-h100@16", "faults", [{"gpu": "d0.n0.g1", "factor": float("nan")}], "faults[0]"),
         ("hgx-h100@16", "domains.0.structure", "raw", "under `raw`"),
-        ("hgx-h100@16", "scale_out.kind", "raw", "under `raw`"),
         ("hgx-h100@16", "domains.0.links_per_swich", [1], "unknown key `links_per_swich`"),
         ("tpu-v5p", "domains.0.wrap", [True, 1, True], ""),
-        ("tpu-v5p", "domains.0.wrap", [True], "wrap has 1 entries"),
-        ("tpu-v5p", "domains.0.node_shape", [2, 2], ""),
         ("tpu-v5p", "domains.0.shape", [4, 4, 5], "80 places"),
         ("mi300x", "domains.0.links_per_neighbour", 0, "links_per_neighbour"),
-        ("helios-72", "domains.0.links_bundled", "yes", ""),
     ],
 )
 def test_data_that_cannot_be_is_refused(name: str, path: str, value: object, words: str) -> None:

@@ -48,26 +48,22 @@ def pairs(count: int, cell: str) -> dict[tuple[int, int], str]:
 
 
 @pytest.mark.parametrize(
-    ("count", "cell", "links_of_gpu", "switched", "says"),
+    ("count", "cell", "links_of_gpu", "switched", "noted"),
     [
-        (8, "NV18", 18, True, ""),
-        (2, "NV18", 18, True, "18 NVLinks between two of 2 GPUs read as all that each has, to switches"),
-        (3, "NV12", 12, True, ""),
-        (16, "NV6", 6, True, ""),
-        (8, "NV4", 4, True, ""),
-        (2, "NV12", 12, False, "12 NVLinks between two of 2 GPUs read as direct ones"),
-        (4, "NV6", 18, False, "6 NVLinks between two of 4 GPUs read as direct ones"),
-        (4, "NV4", 12, False, ""),
-        (2, "NV4", 4, False, ""),
+        (8, "NV18", 18, True, 0),
+        (2, "NV18", 18, True, 1),
+        (3, "NV12", 12, True, 0),
+        (2, "NV12", 12, False, 1),
+        (4, "NV6", 18, False, 1),
+        (4, "NV4", 12, False, 0),
     ],
 )
 def test_links_that_no_mesh_can_have_go_to_switches(
-    count: int, cell: str, links_of_gpu: int, switched: bool, says: str
+    count: int, cell: str, links_of_gpu: int, switched: bool, noted: int
 ) -> None:
     node = node_of(topo_m(gpus(count), pairs(count, cell)))
     assert set(node.links_of_gpus.values()) == {links_of_gpu}
-    assert node.hidden == switched
-    assert [says in line for line in node.readings] == [True] * bool(says)
+    assert (node.hidden, len(node.readings)) == (switched, noted)
 
 
 def test_links_of_some_pairs_are_direct() -> None:
@@ -76,7 +72,6 @@ def test_links_of_some_pairs_are_direct() -> None:
     assert all({a, b} != {"GPU0", "GPU3"} for a, b, _ in node.links)
     node = node_of(topo_m(gpus(4), {(0, 1): "NV18", (2, 3): "NV18"}))
     assert node.links == (("GPU0", "GPU1", 18), ("GPU2", "GPU3", 18))
-    assert node.readings == ("t: 18 NVLinks between two of 4 GPUs read as direct ones.",)
 
 
 def test_nics_beside_gpus_need_not_be_in_order() -> None:
@@ -142,10 +137,6 @@ def test_switch_chips_are_told_apart() -> None:
     assert len(node.chips) == 4
     assert sorted(count for name, _, count in node.links if name == "GPU3") == [4, 4, 5, 5]
     assert node.sockets == ("0",) * 4 + ("1",) * 4
-    assert [(name.words.partition(" or ")[0], name.gpus[:1]) for name in node.gpu_names] == [
-        ("compute capability 90 (h100-sxm", ("h100-sxm",)),
-        ("NVIDIA's nvlink", ()),
-    ]
     assert [(nic.name, nic.near) for nic in node.nics][:2] == [("mlx5_0", (0,)), ("mlx5_1", (1,))]
     assert {nic.rate.value for nic in node.nics if nic.rate} == {50e9}
     assert node.pcie[0] is not None
@@ -220,15 +211,10 @@ PARTITIONS = r"they are partitions \(CPX, DPX or QPX mode\)"
     ("text", "problem"),
     [
         (AMD_SMI[:-100], ""),
-        (AMD_SMI.replace("XGMI", "PCIE", 1), ""),
         (AMD_SMI.replace("XGMI", "UNKNOWN"), ""),
         (AMD_SMI.replace(NAMES[0], "0000:ff:00.0", 2), ""),
         (table("WEIGHT TABLE:", "15", NAMES), ""),
         (table("Link Type between two GPUs", "XGMI", gpus(16)), PARTITIONS),
-        (
-            dump({}, [f"0000:{bus:02x}:00.{function}" for bus in range(4) for function in range(2)]),
-            PARTITIONS,
-        ),
         (
             dump({pair: {"link_status": "DISABLED"} for pair in combinations(range(8), 2)}),
             "two GPUs is disabled",
@@ -249,15 +235,11 @@ def test_bandwidths_are_read_or_their_absence_is_said(tmp_path: Path) -> None:
     imported = take(tmp_path, bandwidths("36000-72000"), **own)
     (domain,) = imported.spec.domains
     assert (domain.links_per_neighbour, domain.fabric.link_bytes_per_s.value) == (2, 36e9)
-    assert "node.txt: 36 GB/s a link each way, 2 between two GPUs." in imported.assumptions
     imported = take(tmp_path, bandwidths("50000-50000"), gpu="mi300x")
     assert imported.spec.domains == (load_domain("mi300x"),)
-    assert any("in the catalog (node.txt: 50 GB/s)" in line for line in imported.assumptions)
     with pytest.raises(InputError, match="210 GB/s each way of scale-up links, but mi300x has 448 GB/s"):
         take(tmp_path, bandwidths("30000-30000"), gpu="mi300x")
     for text in (AMD_SMI, bandwidths("0-0")):
-        imported = take(tmp_path, text, gpu="mi300x")
-        assert imported.assumptions[0].startswith("node.txt: no bandwidths given")
         with pytest.raises(InputError, match="rate of a scale-up link"):
             take(tmp_path, text, **own)
     rates: dict[str, object] = {"bandwidth": "48000-48000"}
@@ -273,16 +255,6 @@ def test_a_pair_without_a_working_link_of_its_own_has_none(apart: dict[str, obje
     joined = {frozenset(link.between) for link in raw.links}
     assert len(joined) == 27
     assert frozenset({"node0.g2", "node0.g5"}) not in joined
-    text = " ".join((*imported.anomalies, *imported.assumptions))
-    assert ("GPU2 and GPU5 is disabled" if "link_status" in apart else "GPU2-GPU5 (2 hops") in text
-
-
-def test_halves_whose_links_are_disabled_meet_over_pcie(tmp_path: Path) -> None:
-    text = dump({(a, b): {"link_status": "DISABLED"} for a in range(4) for b in range(4, 8)})
-    with pytest.raises(InputError, match=r"way between GPUs whose links are disabled.*pcie"):
-        take(tmp_path, text, gpu="mi300x")
-    imported = take(tmp_path, text, gpu="mi300x", pcie="64 GB/s")
-    assert any("2 groups of GPUs are connected only by PCIe" in line for line in imported.anomalies)
 
 
 OVER_PCIE = seeds.AMD_SMI[0].decode()
@@ -293,38 +265,24 @@ TWO_GPUS, HOPS = (
 
 
 @pytest.mark.parametrize(
-    ("text", "sockets", "says"),
+    ("text", "sockets"),
     [
-        (OVER_PCIE, "01", "NUMA nodes read as sockets"),
-        (TWO_GPUS.replace(HOPS, ""), "00", "no NUMA nodes or hops given"),
-        (
-            TWO_GPUS.replace("2     0", "3     0").replace("0     2", "0     3"),
-            "01",
-            "three hops read as between two",
-        ),
-        (
-            dump({(a, b): FAR for a in range(4) for b in range(4, 8)}),
-            "00001111",
-            "16 pairs of GPUs joined over PCIe",
-        ),
+        (OVER_PCIE, "01"),
+        (TWO_GPUS.replace(HOPS, ""), "00"),
+        (TWO_GPUS.replace("2     0", "3     0").replace("0     2", "0     3"), "01"),
+        (dump({(a, b): FAR for a in range(4) for b in range(4, 8)}), "00001111"),
     ],
 )
-def test_gpus_over_pcie(text: str, sockets: str, says: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {
-        "gpu": "mi210",
-        "hbm": "64 GB",
-        "fabrics": ("nvlink3",),
-        "socket_link": "40 GB/s",
-    }
-    imported = take(tmp_path, text, **options, pcie="32 GB/s")
+def test_gpus_over_pcie(text: str, sockets: str, tmp_path: Path) -> None:
+    own = {"gpu": "mi210", "hbm": "64 GB", "fabrics": ("nvlink3",), "socket_link": "40 GB/s"}
+    imported = take(tmp_path, text, **own, pcie="32 GB/s")
     (node,) = imported.files
     assert isinstance(node, NodeFound)
     assert node.sockets == tuple(sockets)
     assert node.link_kind == ("xgmi" if node.links else "pcie")
-    assert any(says in line for line in imported.assumptions)
     assert imported.spec.gpus == len(sockets)
     with pytest.raises(InputError, match="PCIe rate of a GPU"):
-        take(tmp_path, text, **options)
+        take(tmp_path, text, **own)
 
 
 # Which GPU it is
@@ -340,13 +298,10 @@ DEVICE = 'class="0x030200" vendor="0x10de" device="{}"'
         ("GPU 0: NVIDIA H200 (UUID: GPU-1)\n" + topo_m(gpus(8), {}), "h100-sxm", "NVIDIA H200, not h100-sxm"),
         (topo_m(gpus(8), {}), "mi300x", "the file says NVIDIA's nvidia-smi, not mi300x"),
         (EIGHT.replace('sm="90"', 'sm="80"'), "h100-sxm", r"compute capability 80 \(.*\), not h100-sxm"),
-        (EIGHT.replace('sm="90"', 'sm="86"'), "h100-sxm", r"capability 86 \(no GPU of the catalog\)"),
         (EIGHT.replace("sm=", 'gcn="gfx950" sm='), "mi300x", r"gfx950 \(mi350x or mi355x\), not mi300x"),
         (EIGHT.replace('class="0x030200"', DEVICE.format("0x2335")), "h100-sxm", r"2335 \(h200-sxm\), not"),
-        (EIGHT.replace('class="0x030200"', DEVICE.format("0x2331")), "h100-sxm", r"\(H100 PCIe\), not"),
         (EIGHT.replace('class="0x030200"', DEVICE.format("0xffff")), "h100-sxm", ""),
         (AMD_SMI + "GPU: 0\n    ASIC:\n        MARKET_NAME: AMD Instinct MI300X\n", "mi355x", "not mi355x"),
-        (AMD_SMI, "h100-sxm", "not h100-sxm"),
     ],
 )
 def test_another_gpu_than_the_file_names_is_refused(
@@ -359,7 +314,6 @@ def test_another_gpu_than_the_file_names_is_refused(
 def test_a_pci_device_of_one_product_needs_no_option(tmp_path: Path) -> None:
     imported = take(tmp_path, EIGHT.replace('class="0x030200"', DEVICE.format("0x2330")))
     assert imported.spec.domains[0].gpu.name == "h100-sxm"
-    assert "GPU type: h100-sxm (PCI device 10de:2330 (h100-sxm))." in imported.assumptions
     with pytest.raises(InputError, match="the GPU type"):
         take(tmp_path, EIGHT)
 

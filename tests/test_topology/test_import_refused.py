@@ -22,7 +22,6 @@ HALVES = topo_m(
     {(i + at, j + at): "NV18" for i in range(4) for j in range(i + 1, 4) for at in (0, 4)},
 )
 CSV = "a,b,count,rate\nh0.g0,h0.s0,18,25 GB/s\nh0.g1,h0.s0,18,25 GB/s\n"
-NIC = '<nic><net name="a&#x9b;31m" speed="1"/></nic>'
 BOMB = """<?xml version="1.0"?>
 <!DOCTYPE lolz [<!ENTITY a "lol"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>
 <system version="1"><cpu numaid="&b;"/></system>"""
@@ -34,22 +33,18 @@ HOSTILE: list[tuple[str, bytes | str, str]] = [
         "<system>" + '<pci busid="0000:00:00.0">' * 5000,
         "line 1: elements are nested more than 64",
     ),
-    ("other.xml", "<html><body/></html>", "<html> is not an NCCL topology"),
     ("cluster.yaml", "name: x\ndomains: [{part: hgx-h100}]\n", "already a cluster YAML"),
     ("nul.txt", b"\tGPU0\tGPU1\nGPU0\t X \x00NV2\n", "line 2: has the control character 0x00"),
     ("wide.txt", "\tGPU0\n".encode("utf-16"), "UTF-16"),
     ("latin.conf", b"SwitchName=s Nodes=n1\n# caf\xe9\n", "line 2: byte 0xe9 is not UTF-8"),
     ("empty", "", "is empty"),
     ("words.txt", "the quick brown fox\n", "is none of the supported kinds"),
-    ("gpu.txt", "GPU0 is broken\n", "looks like `nvidia-smi topo -m`"),
     ("alias.yaml", "a: &x [1, 2]\nswitches: *x\n", "line 2: YAML aliases"),
     ("deep.json", "[" * 100_000, "nested too deeply"),
     ("cut.json", '[{"links": [{"compounded_links": [', "cut.json: column .*is the file truncated"),
     ("hosts.conf", "SwitchName=s Nodes=n[1-1000000000]\n", "line 1: hostlist .* more than 200000"),
     ("escape.json", '{"instances": [{"id": "n1\\u0000", "network_layers": ["a"]}]}', "without control"),
-    ("escape.xml", f"<system><cpu>{NIC}<pci busid='0000:00:00.0'/></cpu></system>", "without control"),
     ("turned.conf", "SwitchName=s Nodes=n\u0085[1-2]\n", "line 1: has the control character 0x85"),
-    ("twice.xml", '<system version="1" version="2"/>', "line 1: column .*duplicate attribute"),
 ]
 DAMAGED: list[tuple[str, str, str]] = [
     # nvidia-smi topo -m
@@ -59,18 +54,14 @@ DAMAGED: list[tuple[str, str, str]] = [
         TABLE.replace("NV4", "NV2", 1),
         r"line 2: row GPU0, column GPU1 is NV2, but .* \(line 3\) is NV4",
     ),
-    ("m.txt", TABLE.replace("GPU3\tNV4", "GPU9\tNV4"), "line 5: row GPU9 is not a column of line 1"),
     ("m.txt", TABLE.replace("NV4\t", "NV4\tNV4\t", 1), "line 2: row GPU0 has 5 of the 4 cells"),
-    ("m.txt", TABLE.replace("GPU2\t", "GPU1\t", 1), "line 1: column 'GPU1' is there twice"),
     ("m.txt", TABLE.replace("\nGPU3", "\n" + TABLE.split("\n")[1] + "\nGPU3"), "line 5: duplicate row GPU0"),
     ("m.txt", TABLE.replace(" X ", "NV4", 1), "line 2: .*X is only allowed on the diagonal"),
-    ("m.txt", TABLE.replace("NV4", "QPI", 1), "line 2: .*then 'QPI'"),
     (
         "m.txt",
         topo_m(["GPU0", "GPU1", "NIC0"], {(0, 2): "NV4"}),
         r"line \d: .* is NV4; NVLinks join two GPUs",
     ),
-    ("m.txt", topo_m(["GPU0", "GPU1"], {}, legend="\n  NIC7: mlx5_7\n"), "no column NIC7 of the legend"),
     ("m.txt", HALVES, "a GPU has 54 NVLinks in all, more than the 18 of any without"),
     # NCCL
     ("n.xml", NCCL[: len(NCCL) // 2], "is not closed"),
@@ -82,11 +73,9 @@ DAMAGED: list[tuple[str, str, str]] = [
         NCCL.replace("0000:1a:00.0", "0000:77:00.0", 1).replace("0x068000", "0x030200", 1),
         "not in the file",
     ),
-    ("n.xml", '<graphs version="1"><graph id="0"/></graphs>', "is an NCCL graph"),
     # amd-smi
     ("a.json", AMD_JSON.replace('"gpu": 1,', '"gpu": 70,', 1), "link type None and 'XGMI'"),
     ("a.json", AMD_JSON.replace("0000:26", "0000:05"), "must name at most 64 GPUs, each once"),
-    ("a.json", AMD_JSON.replace("XGMI", "UNKNOWN"), "UNKNOWN"),
     # ibnetdiscover, and its list of ports
     ("ib.out", IB[: len(IB) * 2 // 3], "line 10: has no width and speed like 4xNDR; is the line truncated"),
     ("ib.out", IB.replace(" 4xNDR", " 4xHDR", 1), "runs at 4xHDR, but at 4xNDR in line"),
@@ -94,13 +83,11 @@ DAMAGED: list[tuple[str, str, str]] = [
     ("ib.out", PORTS[:-30], "is no line of `ibnetdiscover -p`; is it truncated"),
     ("ib.out", PORTS.split("\n", 1)[0], "which is not described; is the file truncated"),
     ("ib.out", PORTS.replace("4x NDR", "4x HDR", 1), "runs at 4x[HN]DR, but at 4x[HN]DR in line"),
-    ("ib.out", PORTS.replace("4x NDR", "4x ???", 1), "has no width and speed"),
     ("ib.out", PORTS.replace(" 1  2 ", " 1  1 ", 1), r"line 2: duplicate port 1 \(first in line 1\)"),
     # Slurm
     ("t.conf", TREE.replace("leaf[1-2]", "leaf[1-3]"), "line 1: .*child leaf3, which is not defined"),
     ("t.conf", TREE + "SwitchName=leaf9\n", "line 4: .*neither Nodes nor Switches"),
     ("t.conf", TREE + "Nonsense here\n", "line 4: .*not KEY=VALUE"),
-    ("t.conf", TREE + "SwitchName=x Nodes=a Nodes=b\n", "line 4: .*duplicate key Nodes;"),
     ("t.conf", TREE + "SwitchName=x \\", "line 4: .*the file is truncated"),
     ("t.conf", "SwitchName=a Switches=b\nSwitchName=b Switches=a\n", "line 2: .*a cycle"),
     (
@@ -109,32 +96,21 @@ DAMAGED: list[tuple[str, str, str]] = [
         "line 2: host n2 is in block c, but also in b",
     ),
     (
-        "slurm.conf",
-        "ClusterName=lab\nNodeName=n[01-17] Gres=gpu:h200:8\n",
-        "give `gpu` h200 and `gpus_per_node` 8",
-    ),
-    (
         "t.yaml",
         YAML.replace("true", "false") + YAML.replace("true", "false").replace(": t\n", ": u\n"),
         "and no default",
     ),
     ("t.yaml", "- topology: plain\n  cluster_default: true\n  flat: true\n", "names no hosts"),
-    ("t.yaml", YAML.replace("switch: s2", "switch: s1"), "duplicate s1"),
-    ("t.yaml", "- topology: a\n  tree: {switches: [1]}\n", "1 must be a mapping of keys to values"),
     # topograph
     ("m.yaml", MODEL.replace("switch: b", "switch: c"), "switch c is not among"),
     ("m.yaml", MODEL.replace("n[3-4]", "n[2-4]"), r"host n2 is in m\.yaml: blocks\[0\] already"),
     ("m.yaml", MODEL.replace("[a, b]", "[core]"), r"above and below core \(a cycle\)"),
-    ("m.yaml", MODEL.partition("[{switch: a")[0] + " []\n", "no hosts under a switch"),
     # CSV
     ("l.csv", CSV.replace("rate", "rate,colour"), "line 1"),
     ("l.csv", CSV + "h0.g0,h0.g0,1,25 GB/s\n", "line 4: joins 'h0.g0' to itself"),
     ("l.csv", CSV + "h0.s0,h0.g0,1,25 GB/s\n", "line 4: duplicate link"),
-    ("l.csv", CSV + "h0.g1,l,1\n", "line 4"),
     ("l.csv", CSV + "h0.g1,l,1.5,25 GB/s\n", "line 4: count '1.5'"),
-    ("l.csv", CSV + "h0.g1,l,1,0 GB/s\n", "line 4, column rate"),
     ("l.csv", CSV + "h0.fan1,h0.s0,1,25 GB/s\n", "'h0.fan1': unknown part"),
-    ("l.csv", CSV + "h1.g0,h1.s0,18,25 GB/s\n", "not all connected: 2 islands"),
     ("l.csv", "a,b,count,rate\n", "has no links"),
     ("l.csv", CSV + '"h0,1,25 GB/s\n', "is not CSV"),
 ]
@@ -164,11 +140,8 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("n[1-", "or are nested"),
-        ("n[5-3]", "runs backwards"),
         ("n[1-9]" + "[0-9]" * 7, "more than 200000 hosts"),
-        ("n" + "[1]" * 9, "more than 8 brackets"),
         ("n" + "x" * 1000, "1,001 characters"),
-        ("n1,,n2", "empty name"),
         ("n[1-3],n2", "n2 twice"),
         ("n[" + "9" * 60 + "]", "not a number"),
     ],

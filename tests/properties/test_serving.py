@@ -128,18 +128,11 @@ def test_mixed_engines_keep_littles_law(engine, what, split, workers, max_batch)
     assert outcome["batch"] <= max(max_batch, 1 / gpus) * (1 + 1e-12)
 
 
-def split_served(
-    engine, prefill, what, split, *, workers=1.0, prefill_workers=1.0, max_batch=1e6, factor=1.0
-):
+def split_served(engine, prefill, what, split, *, workers=1.0, prefill_workers=1.0, max_batch=1e6):
     """What two pools of the same layout serve, and the requests per second that prefill could."""
     requests, where = asked(*what), pool(*split)
     sides = (linear(*engine), where, linear(*prefill), where, requests)
-    numbers = {
-        "workers": workers,
-        "prefill_workers": prefill_workers,
-        "max_batch": max_batch,
-        "factor": factor,
-    }
+    numbers = {"workers": workers, "prefill_workers": prefill_workers, "max_batch": max_batch, "factor": 1.0}
     rate = prefill_workers * float(np.squeeze(prefill_rate(linear(*prefill), where, requests)))
     return of(disaggregated(*sides, **numbers)), rate
 
@@ -181,19 +174,3 @@ def test_a_slow_prefill_pool_binds(prefill_workers):
     # 1 s of its own, and 0.1 of all prompts in flight before it
     assert outcome["prefill_s"] == pytest.approx(1 + 0.1 * 5000 / rate)
     assert outcome["waiting_s"] == pytest.approx(5000 / rate - 2.0 - outcome["prefill_s"], rel=0.01)
-
-
-@pytest.mark.parametrize("factor", [0.8, 1.3])
-def test_a_factor_leaves_a_prefill_pool_that_binds(factor):
-    def split(concurrency, factor, prefill_workers=1.0):
-        what = (1000.0, 200.0, concurrency)
-        options = {"prefill_workers": prefill_workers, "factor": factor}
-        return split_served((0.01, 0.0, 0.0), (0.5, 0.0, 0.0), what, (1, 8), **options)[0]
-
-    free, slower = split(8.0, 1.0, 1e6), split(8.0, factor, 1e6)
-    assert slower["tpot_s"] == pytest.approx(factor * free["tpot_s"])
-    assert slower["requests_per_s"] == pytest.approx(8 / (200 * slower["tpot_s"] + 0.5))
-    bound, same = split(4000.0, 1.0), split(4000.0, factor)
-    assert same["tpot_s"] == pytest.approx(factor * bound["tpot_s"])
-    assert same["requests_per_s"] == pytest.approx(bound["requests_per_s"])
-    assert same["waiting_s"] == pytest.approx(bound["waiting_s"] - 2 * (factor - 1))

@@ -109,15 +109,6 @@ def test_a_split_in_a_given_order_is_exact(seed, layers, stages, tight):
         assert problem.step_seconds(order, ranges) == pytest.approx(min(steps), rel=1e-9)
 
 
-def test_an_order_that_is_known_is_never_made_worse():
-    problem = random_problem(3, 6, 4, 4)
-    known = (3, 1, 2, 0)
-    ranges = split_in_order(problem, known)
-    assert ranges is not None
-    answer = solve_order(problem, Budget(0.0), known=[known])
-    assert check(problem, answer) <= problem.step_seconds(known, ranges)
-
-
 @pytest.mark.parametrize(
     ("change", "says"),
     [

@@ -177,16 +177,6 @@ def test_twice_what_a_rank_lacks_inside_domains_and_between_them(toy, tp, up_s, 
     assert part.latency_s == pytest.approx(latency_s)
 
 
-def test_a_tree_over_more_domains_is_deeper(toy):
-    # tp 16 over 2, 3 (as wide as 4), 4 and 8 domains: 1, 2, 2 and 3 rounds of 40 us and of the delay of crossing
-    for domains, rounds in ((2, 1), (4, 2), (8, 3), (16, 4)):
-        part, _ = reduced(toy, StepShape(tp=16, sequences=5, domain_gpus=16 / domains))
-        assert part.crossing == 2 * rounds
-        assert part.latency_s == pytest.approx(2e-6 + rounds * 4e-5)
-    part, _ = reduced(toy, StepShape(tp=12, sequences=5, domain_gpus=4))
-    assert part.crossing == 4
-
-
 def test_domains_that_nothing_joins_are_refused(toy):
     with pytest.raises(InputError, match="no `fabric:`"):
         reduced(toy, StepShape(tp=8, sequences=5, domain_gpus=4), out=0)
@@ -223,28 +213,16 @@ OUT = {"alpha_out_s": 2.0, "out": 0.8}
     ("leg", "moved", "options", "expected_s"),
     [
         ({"up": 0.5}, (5e6,), {}, 1 + 5e9 / 0.5e9),
-        (OUT | {"up": 0.5}, (5e6, 4e5), {}, 2 + 10),  # 4e8 / 0.8e8 = 5 s pass meanwhile
         (OUT | {"up": 0.5}, (5e6, 4e6), {}, 2 + 50),
         ({"floor_s": 3.0, "peer_s": 0.25}, (1e6,), {"ep": 4}, 1 + 3),  # 1 + 1 + 1 is less than the floor
-        ({"floor_s": 3.0, "peer_s": 0.25}, (5e6,), {"ep": 4}, 1 + 1 + 5),
-        # copies are made once, twice where vectors are forwarded
-        (OUT | {"copy_bytes_per_s": 1e9}, (1e6,), {}, 1 + 1 + 1),
         (OUT | {"copy_bytes_per_s": 1e9}, (1e6, 1.0), {}, 2 + 1 + 2),
         # scales are made while links work, and what comes is unpacked after
         ({"scale_s": 1e-6, "unpack_s": 2e-6}, (1e6, 0.0, 3e6), {"ep": 2, "scaled": True}, 1 + 6 + 6),
-        ({"scale_s": 1e-6, "unpack_s": 2e-6}, (1e6, 0.0, 3e6), {"ep": 2}, 1 + 1 + 6),
     ],
 )
 def test_seconds_of_an_all_to_all_by_hand(leg, moved, options, expected_s):
     made = Leg(**{name: figure(value, "") for name, value in (LEG | leg).items()})
     assert seconds(made, volumes(*moved), **options) == pytest.approx(expected_s)
-
-
-def test_nothing_to_send_takes_no_time_and_a_kernel_of_one_domain_cannot_cross():
-    leg = load_kernels()["deepep-ll"].dispatch
-    assert seconds(leg, volumes([0.0, 1.0])).tolist()[0] == 0.0
-    with pytest.raises(InputError, match="inside a scale-up domain"):
-        seconds(Leg(figure(1.0, "s"), figure(1.0, "1")), volumes(1.0, 1.0))
 
 
 @settings(max_examples=60)
@@ -268,7 +246,6 @@ def test_never_faster_than_bytes_over_the_peak_rate(kernel, name, tokens, ep, up
     ("weights", "dispatch"),
     [
         ("fp8", 7_392),  # 7,168 values and 56 scales of 4 bytes
-        ("mxfp8", 7_392),  # 8 bits and a scale for 32
         ("nvfp4", 7_392),
         ("bf16", 14_336),
         ("nvfp4*0.3+bf16*0.7", 14_336),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -79,22 +78,6 @@ def test_an_expert_that_is_lost_is_noticed(name: str, tmp_path: Path) -> None:
     assert inspected.mapping is None
     with pytest.raises(InputError, match="expert 2 has no copy"):
         require_sound(path, engine.title, replace(inspected, findings=inspected.findings[:1]))
-
-
-def test_files_of_both_vllm_are_as_documented() -> None:
-    nested = json.loads(ENGINES["vllm-ascend"].write(MAPPING, FACTS))
-    assert nested["moe_layer_count"] == 2
-    devices = [{"device_id": 0, "device_expert": [2, 1]}, {"device_id": 1, "device_expert": [1, 0]}]
-    assert nested["layer_list"][1] == {"layer_id": 1, "device_count": 2, "device_list": devices}
-    text = ENGINES["vllm"].write(MAPPING, FACTS)
-    assert text.count("\n") == 1
-    assert json.loads(text) == {
-        "record_type": "eplb_initial_mapping",
-        "version": 1,
-        "num_redundant_experts": 1,
-        "num_slots": 4,
-        "initial_global_assignments": {"0": [0, 1, 2, 0], "1": [2, 1, 1, 0]},
-    }
 
 
 def test_phy2log(tmp_path: Path) -> None:

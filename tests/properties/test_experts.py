@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from cost.experts.assignment import Assignment
-from cost.experts.best_split import lp_level, lp_shares
+from cost.experts.best_split import lp_shares
 from cost.experts.dispatch import rank_shares, slot_shares
 from cost.experts.loads import ExpertLoads
 from cost.experts.tokens.reach import Routing, TokenHits, balanced_use, expert_use, hit_chance, limited_hits
@@ -106,17 +106,6 @@ def test_lp_is_that_of_highs(seed, gpus, slots, fast):
     assert np.bincount(assignment.slot_expert[0], shares[0]) == pytest.approx(np.ones(experts))
 
 
-def test_lp_of_huge_and_tiny_loads_and_of_all_on_one_expert():
-    assignment = drawn(3, layers=1)
-    load = np.random.default_rng(3).lognormal(0, 1, (1, 6))
-    level = lp_level(assignment, load)
-    for scale in (1e-300, 1e300, 2.0**60):
-        np.testing.assert_allclose(lp_level(assignment, load * scale) / scale, level, rtol=1e-9)
-    alone = np.array([[0, 0, 7.0, 0, 0, 0]])
-    holders = len(set(assignment.slot_gpu[assignment.slot_expert[0] == 2].tolist()))
-    assert lp_level(assignment, alone)[0] == pytest.approx(7.0 / holders)
-
-
 def loads(*scenarios):
     return ExpertLoads(
         np.array(scenarios, dtype=float), tuple(map(str, range(len(scenarios)))), synthetic=False
@@ -126,16 +115,6 @@ def loads(*scenarios):
 def linear(layers, experts, gpus):
     slot_gpu = np.sort(np.arange(experts) % gpus).astype(np.int32)
     return Assignment(np.tile(np.arange(experts, dtype=np.int32), (layers, 1)), slot_gpu, experts, gpus)
-
-
-@pytest.mark.parametrize(
-    ("ranks", "distinct"), [(4, 3.61), (8, 5.29), (16, 6.52), (32, 7.27), (64, 7.68), (128, 7.89)]
-)
-def test_distinct_ranks_of_a_token(ranks, distinct):
-    use = balanced_use(58, np.full(ranks, 256 // ranks), experts=256, top_k=8)
-    assert use.token_share().sum() == pytest.approx(distinct, abs=0.005)
-    measured = expert_use(linear(1, 256, ranks), loads(np.ones((1, 256))), 8)
-    assert measured.token_share().sum() == pytest.approx(use.token_share().sum())
 
 
 def test_touched_slots_by_enumeration():
@@ -150,12 +129,6 @@ def test_touched_slots_by_enumeration():
     assert use.touched_slots(2)[0, 0] == pytest.approx(touched)
 
 
-@pytest.mark.parametrize("shape", [(1, 3, 4), (1, 2, 5), (2, 1, 4)])
-def test_loads_of_another_shape_are_refused(shape):
-    with pytest.raises(InputError, match="do not fit an assignment of 2 layers x 4 experts"):
-        expert_use(linear(2, 4, 2), loads(*np.ones(shape)), 1)
-
-
 @given(st.integers(1, 9), st.integers(1, 4), st.integers(1, 5))
 def test_balanced_use_is_that_of_equal_loads(gpus, slots, layers):
     experts = gpus * slots
@@ -166,12 +139,6 @@ def test_balanced_use_is_that_of_equal_loads(gpus, slots, layers):
     assert ideal.share == pytest.approx(real.share)
     assert ideal.slot_share == pytest.approx(real.slot_share)
     assert ideal.touched_slots(17) == pytest.approx(real.touched_slots(17))
-
-
-def test_balanced_use_over_unequal_slots_gives_every_gpu_the_same():
-    use = balanced_use(1, np.array([2, 1, 1]), experts=3, top_k=1)
-    assert use.share[0, 0] == pytest.approx([1 / 3] * 3)
-    assert use.slot_share[0, 0] == pytest.approx([1 / 6, 1 / 6, 1 / 3, 1 / 3])
 
 
 SMALL = Routing(12, 3, 4, 2)
@@ -269,16 +236,6 @@ def test_distinct_nodes_under_the_group_limit(nodes, distinct):
     assert nodes * hit_chance(Routing(256, 8, 8, 4), 8, 8 * nodes) == pytest.approx(distinct, abs=0.005)
 
 
-def test_random_tokens_agree_where_experts_do_not_divide():
-    # 72 GPUs of 256 experts: GPU 0 holds experts 0, 1, 2 and five ninths of expert 3 (copies share the rest)
-    rng = np.random.default_rng(3)
-    chosen = rng.permuted(np.tile(np.arange(256), (20_000, 1)), axis=1)[:, :8]
-    edges = np.arange(73) * 256 / 72
-    position = chosen + rng.random(chosen.shape)
-    gpus = [len(set(row)) for row in np.searchsorted(edges, position, side="right")]
-    assert 72 * hit_chance(Routing(256, 8), 1, 72) == pytest.approx(np.mean(gpus), rel=2e-3)
-
-
 def test_a_perfect_router_uses_as_many_gpus_as_it_can():
     routing = Routing(256, 8, spread=True)
     assert (np.array([4, 8, 64]) * hit_chance(routing, 1, [4, 8, 64])).tolist() == [4, 8, 8]
@@ -290,7 +247,6 @@ def test_a_perfect_router_uses_as_many_gpus_as_it_can():
         ((8, 9), "top_k 9"),
         ((8, 2, 4, 0), "give both"),
         ((8, 2, 4, 5), "cannot be chosen"),
-        ((8, 2, 3, 2), "cannot be chosen"),
         ((8, 5, 4, 2), "cannot be chosen"),
     ],
 )
@@ -311,6 +267,8 @@ def test_skew_by_hand():
 
 
 def test_drift_by_hand():
+    assert load_statistics(np.ones((1, 2, 4))).consecutive is None
+    assert load_statistics(np.ones((2, 2, 4))).first_to_last.correlation is None
     before, after = np.array([[6.0, 2, 0, 0]]), np.array([[0.0, 1, 1, 2]])
     assert distance(before, after).tolist() == [0.75]
     statistics = load_statistics(np.stack([before, after, before]))
@@ -318,13 +276,6 @@ def test_drift_by_hand():
     assert statistics.first_to_last.moved_share == 0
     # shares minus 1/4: (2, 0, -1, -1) / 4 and (-1, 0, 0, 1) / 4
     assert statistics.consecutive.correlation == pytest.approx(-3 / np.sqrt(6 * 2))
-
-
-def test_one_window_has_no_drift_and_even_loads_no_correlation():
-    assert load_statistics(np.ones((1, 2, 4))).consecutive is None
-    assert load_statistics(np.ones((1, 2, 4))).first_to_last is None
-    even = load_statistics(np.ones((2, 2, 4))).first_to_last
-    assert even.correlation is None
 
 
 def test_the_distance_that_chance_gives():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -22,7 +21,7 @@ from cost.layouts.partition import Costs, balanced_splits, between
 from cost.memory.batches import most_that_fit
 from cost.memory.stages import replica_memory
 from cost.resolve import resolve_model
-from topology import build_cluster, resolve_cluster
+from topology import resolve_cluster
 from topology.changes.overrides import overrides
 
 
@@ -97,17 +96,6 @@ def test_arrangements_use_each_gpu_once_and_count_identical_replicas() -> None:
     assert len(domain_gpus(cluster)) == 3
 
 
-def test_domains_with_equal_specifications_are_of_one_kind() -> None:
-    spec = resolve_cluster("hgx-h100@16").spec
-    one, other = spec.domains[0], resolve_cluster("hgx-h200@8").spec.domains[0]
-    cluster = build_cluster(replace(spec, domains=(one, other, replace(one), replace(one, notes=("mine",)))))
-    assert cluster.domain_kind == (0, 1, 0, 2)
-    whole = next(
-        what for what in candidates(cluster, resolve_model("mixtral-8x7b")).always if what.group == 8
-    )
-    assert whole.alike == ((0, 2), (1, 1), (3, 1))
-
-
 @pytest.mark.usefixtures("nine_tenths")
 def test_layers_are_split_by_memory_where_equal_times_do_not_fit() -> None:
     # two stages of 2 GPUs, 80,000 tokens: the head's time gives the first stage 31 layers, three of them dense, and
@@ -127,20 +115,6 @@ def test_layers_are_split_by_memory_where_equal_times_do_not_fit() -> None:
     assert room[31, 30] < 0 < room[32, 29]
     splits = [(what.number, what.ranges) for what in result.variants]
     assert len(set(splits)) == len(splits), "each split once"
-
-
-def test_parts_of_a_few_are_those_of_all() -> None:
-    result = sweep(Deployment(resolve_cluster("hgx-h100@16"), resolve_model("deepseek-v2-lite"), Workload()))
-    edge = result.frontier()
-    few = result.rows(edge).rows(range(len(edge) - 1, -1, -3))
-    which = edge[::-3]
-    assert few.step_s.tolist() == result.step_s[which].tolist()
-    assert few.lower_step_s.tolist() == result.lower_step_s[which].tolist()
-    assert [few.bound(at) for at in range(len(few))] == [result.bound(int(at)) for at in which]
-    for name, seconds in few.terms_s.items():
-        assert seconds.tolist() == result.terms_s[name][which].tolist()
-    assert sum(result.terms_s.values()) == pytest.approx(result.step_s, rel=1e-12)
-    assert (result.lower_step_s <= result.step_s).all()
 
 
 def test_nothing_that_is_kept_changes_an_answer() -> None:

@@ -76,11 +76,8 @@ def test_two_gpus_and_three_windows_by_hand():
     assert vllm.seconds == pytest.approx(10 * 0.1 + 10 * 2.1 + 0.25)
     assert static.tokens_gained(vllm) == pytest.approx(2000 * (22.25 / 32 - 1))
     assert recommend([static, vllm]).best is vllm
-
-
-def test_steps_wait_for_the_moves_of_an_engine_that_blocks():
-    sglang = replay(WINDOWS, named("sglang"), setting_of(group_of())).runs[0]
-    assert sglang.moves_s == pytest.approx(1.0)
+    sglang = replay(WINDOWS, named("sglang"), setting_of(group)).runs[0]
+    assert sglang.moves_s == pytest.approx(1.0), "steps wait for the moves of an engine that blocks"
 
 
 def loads(draw, windows, layers, experts):
@@ -115,23 +112,6 @@ def test_ours_keeps_its_budget_after_the_first_window(data, budget):
     entry = Entry("ours", lambda each: Ours(each, budget, steps=10))
     run = replay(windows, [entry], setting_of(group)).runs[0]
     assert all(each.moves.copies <= budget * group.start.size for each in run.replans[1:])
-
-
-def test_an_interval_keeps_what_lies_there():
-    windows = np.random.default_rng(0).poisson(1000, (7, 1, 4)) + 1.0
-    (entry,) = entries(["vllm"], steps_per_window=1, windows=7, planned=True)
-    runs = replay(windows, [replace(entry, interval=3)], setting_of(group_of())).runs
-    assert [each.window for each in runs[0].replans] == [0, 3]
-
-
-def test_intervals_of_engines_become_windows():
-    def of(steps, **more):
-        chosen = entries(ALL[:4], steps_per_window=steps, windows=30, planned=False, **more)
-        return [(entry.name, entry.interval) for entry in chosen]
-
-    each = [("static", 0), ("vllm", 1), ("sglang", 1)]
-    assert of(3000) == [*each, ("rackplan", 1), ("rackplan", 4)]
-    assert of(100)[:3] == [("static", 0), ("vllm", 30), ("sglang", 10)]
 
 
 @pytest.mark.parametrize(

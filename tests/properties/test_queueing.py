@@ -50,14 +50,6 @@ def test_users_are_rate_times_stay(scheduler):
     assert rate * stay == pytest.approx(users, rel=0.02)
 
 
-def test_an_idle_cluster_serves_in_unloaded_times():
-    asked = made_requests(Lengths.of(1500, 50), 40, requests_per_s=0.05)
-    outcome = Simulation(engines(8, MIXED, fixed_s=0.004), asked, fixed_s=0.1).run()
-    first = 0.1 + 0.004 + PER_TOKEN * 1500
-    assert outcome.first_s - outcome.arrival_s == pytest.approx(first)
-    assert outcome.done_s - outcome.first_s == pytest.approx(49 * (0.004 + PER_SEQUENCE))
-
-
 @settings(max_examples=25)
 @given(
     seed=st.integers(0, 10**6),
@@ -131,9 +123,7 @@ def step_by_step(asked, scheduler, steps):
 
 QUESTIONS = [
     ("llama-3.1-8b", "hgx-h100", "vllm", 1024, 1024),
-    ("llama-3.1-70b", "hgx-b200", "sglang", 8192, 512),
     ("qwen3-30b-a3b", "hgx-h200", "trtllm", 2048, 256),
-    ("gpt-oss-120b", "hgx-h100", "", 512, 4096),
     ("deepseek-v3", "gb200-nvl72@16", "trtllm", 8192, 1024),
 ]
 
@@ -173,7 +163,6 @@ def test_engines_do_the_work_that_they_have_time_for(model, cluster, engine, isl
     ("model", "cluster", "asked"),
     [
         ("llama-3.1-8b", "hgx-h100", {"isl": 2048, "osl": 512, "engine": "vllm"}),
-        ("llama-3.1-405b", "hgx-h200@16", {"isl": 1024, "osl": 1024, "engine": "sglang", "weights": "fp8"}),
         ("qwen3-30b-a3b", "hgx-h200@16", {"isl": 8192, "osl": 1024, "engine": "trtllm"}),
         ("gpt-oss-120b", "hgx-h100", {"isl": 2048, "osl": 256, "engine": "trtllm"}),
     ],

@@ -31,7 +31,6 @@ def refusal(deployment: Deployment) -> str:
 @pytest.mark.parametrize(
     ("model", "cluster", "context"),
     [
-        ("deepseek-v3", "hgx-h100", 4096),
         ("deepseek-v3", "gb200-nvl72@4", 4096),
         ("kimi-k2", "hgx-h20", 32_768),
     ],

@@ -137,17 +137,6 @@ def test_deepseek_v4_cache_is_the_published_one():
     assert total / 2**30 == pytest.approx(9.62, abs=0.01)
 
 
-def test_compressed_attention_reads_the_chosen_entries():
-    context = 2**20
-    entries = context / 4
-    assert CSA.read_bytes(context, 2) - CSA.index_bytes(context) == pytest.approx(
-        (128 + 1024) * 512 * 2 + CSA.state_bytes / 8
-    )
-    assert CSA.index_bytes(context) == entries * 132
-    assert HCA.decode_flop(context) == 4 * 128 * 512 * (128 + context / 128)
-    assert SWA.cache_bytes(context, 2) == 128 * 512 * 2
-
-
 @pytest.mark.parametrize("attention", ALL.values(), ids=ALL)
 @given(context=st.integers(0, 10**6), more=st.integers(0, 10**6), kv_bytes=st.sampled_from([1.0, 2.0]))
 def test_grows_with_context_and_reads_no_more_than_it_holds(attention, context, more, kv_bytes):

@@ -230,12 +230,6 @@ def test_chance_against_all_choices(top_k, groups, topk_groups, part_gpus, ep):
         assert hit_chance(Routing(12, top_k, groups, topk_groups), part_gpus, ep) == pytest.approx(chance)
 
 
-@pytest.mark.parametrize(("nodes", "distinct"), [(4, 2.93), (8, 3.63), (9, 4.49), (18, 5.78)])
-def test_distinct_nodes_under_the_group_limit(nodes, distinct):
-    # 9 and 18 nodes cut groups apart: a token reaches more of them than of 8
-    assert nodes * hit_chance(Routing(256, 8, 8, 4), 8, 8 * nodes) == pytest.approx(distinct, abs=0.005)
-
-
 def test_a_perfect_router_uses_as_many_gpus_as_it_can():
     routing = Routing(256, 8, spread=True)
     assert (np.array([4, 8, 64]) * hit_chance(routing, 1, [4, 8, 64])).tolist() == [4, 8, 8]

@@ -17,7 +17,7 @@ from cost.layouts import best_at, sweep
 from cost.layouts.batches import batches_of
 from cost.layouts.candidates import _candidates, candidates, domain_gpus
 from cost.layouts.front import pareto
-from cost.layouts.partition import Costs, balanced_splits, between
+from cost.layouts.partition import Costs, balanced_splits
 from cost.memory.batches import most_that_fit
 from cost.memory.stages import replica_memory
 from cost.resolve import resolve_model
@@ -66,18 +66,6 @@ def test_batches_are_whole_sequences_of_each_group() -> None:
     assert most_that_fit(np.array([-3.0, 0.1]), np.array([1, 8])).tolist() == [0, 0]
     # 555 lies between two batches of the grid, and is the largest that fits
     assert batches_of(np.array([555.0]), np.array([1]))[1][-1] == 555
-
-
-def split(*lengths: int) -> tuple[range, ...]:
-    return tuple(range(a, b) for a, b in pairwise(np.cumsum([0, *lengths]).tolist()))
-
-
-def test_splits_on_the_way_from_one_to_another() -> None:
-    way = [split(6, 2), split(5, 3), split(4, 4)]
-    assert between([split(4, 4), split(6, 2)]) == [split(7, 1), *way], "and one with a shorter last stage"
-    beyond = [split(4, 3, 2), split(4, 4, 1)]
-    assert between([split(3, 3, 3)]) == [*beyond, split(3, 3, 3)]
-    assert between([split(3, 3, 3), split(4, 4, 1)]) == [split(4, 4, 1), split(4, 3, 2), split(3, 3, 3)]
 
 
 def test_arrangements_use_each_gpu_once_and_count_identical_replicas() -> None:

@@ -9,8 +9,6 @@ from cost.memory.budget import Budget, Ranks
 from cost.memory.sizes import (
     DISPATCH_BYTES,
     DISPATCH_TOKENS,
-    layer_cache_bytes,
-    layer_weight_bytes,
 )
 from cost.memory.stages import StageMemory, replica_max_batch, replica_memory
 from cost.resolve import resolve_model
@@ -23,19 +21,6 @@ def one_stage(where, *, tp=1, slots=None):
     moe = where.model.moe
     slots = [slots or (moe.experts if moe else 0)]
     return replica_memory(where, [stage], tp=tp, slots=slots)[0]
-
-
-def test_layer_weights_by_hand(toy):
-    size = {part: float(number) for number, part in enumerate(toy.parts, 1)}
-    # attention 12,288, norms 128, feed-forward 20,000; experts 3,000 a slot, shared 1,000, router 512
-    kept = 8 * 128 + 1 * 9_000 + 5 * 512
-    assert layer_weight_bytes(toy.dense, size, tp=1, slots=0) == 3 * 12_288 + 8 * 128 + 4 * 20_000
-    assert layer_weight_bytes(toy.moe, size, tp=1, slots=3) == 3 * 12_288 + 2 * 1_000 + kept
-    # tensor parallelism cuts attention and shared weights, not norms, router and experts
-    assert layer_weight_bytes(toy.moe, size, tp=2, slots=3) == 3 * 6_144 + 2 * 500 + kept
-    # the cache of two KV heads in up to two parts, and tp times the sequences in a group
-    cache = [layer_cache_bytes(toy.moe, toy.deployment(toy.cluster(4)).workload, tp) for tp in (1, 2, 4)]
-    assert cache == [12_800, 12_800, 25_600]
 
 
 def test_one_stage_by_hand(toy):

@@ -7,7 +7,6 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -150,19 +149,6 @@ def test_pools_match_and_keep_their_limits() -> None:
 def best_rate(matched: RateMatches) -> float:
     best = matched.best()
     return 0.0 if best is None else best.output_tok_s_per_gpu
-
-
-def test_limits_cost_throughput_and_the_frontier_holds_the_best() -> None:
-    decode, prefill = pools("gb200-nvl72", model="deepseek-v3", any_shape=True)
-    free = match_rates(decode, prefill, osl=OSL)
-    tight = match_rates(decode, prefill, osl=OSL, ttft_s=0.2)
-    fast = match_rates(decode, prefill, osl=OSL, ttft_s=0.2, tpot_s=0.02)
-    assert best_rate(free) > best_rate(tight) > best_rate(fast) > 0
-    edge = free.frontier()
-    assert free.output_tok_s_per_gpu[edge[0]] == best_rate(free)
-    assert (np.diff(free.tok_s_per_user[edge]) > 0).all()
-    assert len(match_rates(decode, prefill, osl=OSL, ttft_s=1e-6)) == 0
-    assert match_rates(decode, prefill, osl=OSL, tpot_s=1e-6).best() is None
 
 
 def path_of(bytes_per_s: float, latency_s: float = 0.0) -> CachePath:

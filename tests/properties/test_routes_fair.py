@@ -130,9 +130,7 @@ def gap(cluster: Cluster, pattern: str) -> float:
     return found.completion_s / found.bound_s - 1
 
 
-NAMES = st.sampled_from(
-    ["two planes, one deeper", "random raw graph 1", "random raw graph 2", "full mesh of 8"]
-)
+NAMES = st.sampled_from(["planes with faults", "random raw graph 1", "random raw graph 2", "full mesh of 8"])
 
 
 @settings(deadline=None, max_examples=8)

@@ -14,7 +14,6 @@ from cost.serving.steady_state import (
     aggregated,
     disaggregated,
     prefill_rate,
-    prefill_seconds,
 )
 
 
@@ -44,19 +43,6 @@ def pool(tp=1, groups=8):
 
 def of(served):
     return {name: float(np.squeeze(value)) for name, value in vars(served).items()}
-
-
-def test_prefill_takes_whole_prompts_up_to_a_chunk():
-    # 8 groups; prompts of 1,000 tokens, 8.192 of them in a chunk of 8,192 tokens
-    step = linear(0.0, 0.0, 1e-6)
-    seconds, prompts = prefill_seconds(step, pool(), asked(), np.array([1e9]))
-    assert seconds[0] == pytest.approx(CHUNK_TOKENS * 1e-6)
-    assert prompts[0] == pytest.approx(8 * CHUNK_TOKENS / 1000)
-    seconds, prompts = prefill_seconds(step, pool(), asked(), np.array([1.0]))
-    assert (seconds[0], prompts[0]) == (pytest.approx(1e-3), 1.0)
-    long = asked(isl=20_000.0)  # several chunks, at once what they cost together
-    seconds, prompts = prefill_seconds(step, pool(), long, np.array([1e9]))
-    assert (seconds[0], prompts[0]) == (pytest.approx(0.02), 8.0)
 
 
 def mixing(whole):

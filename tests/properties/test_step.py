@@ -82,18 +82,6 @@ def test_a_fraction_stretches_its_own_terms(toy, name, terms):
         assert less.terms_s["attention"] - peak.terms_s["attention"] == pytest.approx(read[name] / 1e12)
 
 
-def test_both_fabrics_at_once_the_slower_binds(toy):
-    # 8 GPUs over two domains, 10 tokens each: 10 pairs leave, 7.5 stay in the domain, of 128 bytes
-    model = toy.model(dense=0, moe=1)
-    slow_out = cost_of(toy, toy.deployment(toy.cluster(4, 4), model), tokens=10)
-    assert slow_out.terms_s["dispatch"] == pytest.approx(10 * 128 / 1e10)
-    assert slow_out.limits_s["out"] == pytest.approx(2 * 10 * 128 / 1e10)
-    assert slow_out.floor_s["up"] == pytest.approx(2 * 7.5 * 128 / 1e11)
-    slow_up = cost_of(toy, toy.deployment(toy.cluster(4, 4, out=1e12), model), tokens=10)
-    assert slow_up.terms_s["dispatch"] == pytest.approx(7.5 * 128 / 1e11)
-    assert slow_up.limits_s["up"] == pytest.approx(2 * 7.5 * 128 / 1e11)
-
-
 def test_scenarios_are_averaged_and_the_slowest_gpu_waits_for_nobody(toy):
     # 2 GPUs of 4 experts; compute-bound, so seconds follow the share of the busier GPU: 1/2, then 6/8
     slow = toy.cluster(toy.domain(2, chip=toy.gpu(bf16=1e6, fp8=0)))

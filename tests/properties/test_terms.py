@@ -17,7 +17,6 @@ from cost.terms.alltoall_kernel import Leg, alltoall_seconds, vector_bytes, wire
 from cost.terms.attention import attention_works
 from cost.terms.dense import dense_work
 from cost.terms.experts import even_expert_work
-from cost.terms.work import StepCost
 from topology.base.errors import InputError
 from toys import figure
 
@@ -29,40 +28,6 @@ def rates(toy):
 
 def works_of(toy, shape, rates, *, kv="bf16", weights="bf16"):
     return attention_works(toy.attention, shape, hidden=64, kv_dtype=kv, weights=weights, rates=rates)
-
-
-def test_dense_flop_and_bytes(rates):
-    # 2 flop a weight and token; 2 bytes a weight once, cut by tp, while tp times the tokens keep the flop alike
-    work = dense_work(1e6, tokens=10, tp=1, hidden=64, weights="bf16", rates=rates)
-    assert work.compute_s == pytest.approx(2e7 / 1e14)
-    assert work.memory_s == pytest.approx(2e6 / 1e12)
-    assert (work.term, work.units, work.hbm) == ("dense", (Unit("gemm.bf16"),), "hbm.weights")
-    assert work.columns == pytest.approx(64 * 3), "100 flop per byte fill three times as easily as 300"
-    cut = dense_work(1e6, tokens=10, tp=4, hidden=64, weights="bf16", rates=rates)
-    assert cut.compute_s == work.compute_s
-    assert cut.memory_s == pytest.approx(work.memory_s / 4)
-    assert cut.columns == pytest.approx(16 * 3)
-    eight = dense_work(1e6, tokens=10, tp=1, hidden=64, weights="fp8", rates=rates, term="head")
-    assert (eight.term, [unit.fraction for unit in eight.units]) == ("head", ["gemm.fp8"])
-    assert eight.columns == pytest.approx(64 * 1.5)
-    assert eight.compute_s == pytest.approx(2e7 / 2e14)
-    assert eight.memory_s == pytest.approx(1e6 * (1 + 4 / 128**2) / 1e12)
-
-
-@pytest.mark.parametrize(
-    ("tp", "weights", "cache"), [(1, 24_576, 38_400), (2, 12_288, 38_400), (4, 6_144, 76_800)]
-)
-def test_grouped_attention(toy, rates, tp, weights, cache):
-    # 12,288 weights. 3 tokens x 100 cached x 2 heads x 32 elements x 2 bytes = 38,400 bytes; four ranks share two
-    # KV heads, so each holds half of what four times the sequences need.
-    shape = StepShape(tp=tp, sequences=3, context=100)
-    projections, scores = works_of(toy, shape, rates)
-    assert projections.compute_s == pytest.approx(2 * 12_288 * 3 / 1e14)
-    assert projections.memory_s == pytest.approx(weights / 1e12)
-    assert projections.columns == pytest.approx(3 * 64 / tp)
-    assert scores.compute_s == pytest.approx(3 * 100 * 2 * 4 * 32 / 1e14)
-    assert scores.memory_s == pytest.approx(cache / 1e12)
-    assert (scores.units, scores.hbm) == ((Unit("attention.decode.bf16"),), "hbm.cache")
 
 
 def test_scores_multiply_in_the_format_of_the_cache_where_the_chip_can(toy):
@@ -77,17 +42,6 @@ def test_scores_multiply_in_the_format_of_the_cache_where_the_chip_can(toy):
     assert scores.units == (Unit("attention.decode.fp8", (("attention.decode.bf16", 0.5),)),)
     old = stage_rates(toy.cluster(toy.domain(4, chip=toy.gpu(fp8=0))), range(4), ["bf16", "fp8"])
     assert works_of(toy, shape, old, kv="fp8")[1].compute_s == pytest.approx(76_800 / 1e14)
-
-
-def test_a_prompt_computes_tokens_times_half_its_length(toy, rates):
-    # 6 tokens of prompts of 100: each sees 50 on average, 2 x 4 heads x 32 flop for each
-    projections, scores = works_of(toy, StepShape(prompt_tokens=6, prompt_length=100), rates)
-    assert projections.compute_s == pytest.approx(2 * 12_288 * 6 / 1e14)
-    assert scores.compute_s == pytest.approx(6 * 50 * 2 * 4 * 32 / 1e14)
-    assert scores.memory_s == 0
-    assert scores.units == (Unit("attention.prefill"),)
-    longer = works_of(toy, StepShape(prompt_tokens=6, prompt_length=200), rates)[1]
-    assert longer.compute_s == pytest.approx(2 * scores.compute_s)
 
 
 @pytest.mark.parametrize(
@@ -180,19 +134,6 @@ def test_twice_what_a_rank_lacks_inside_domains_and_between_them(toy, tp, up_s, 
 def test_domains_that_nothing_joins_are_refused(toy):
     with pytest.raises(InputError, match="no `fabric:`"):
         reduced(toy, StepShape(tp=8, sequences=5, domain_gpus=4), out=0)
-
-
-def test_seconds_of_calls_are_paid_where_kernels_lose(toy):
-    part, rates = reduced(toy, StepShape(tp=8, sequences=5, domain_gpus=4))
-    moved = 3 * (part.up_s + part.out_s)
-    ideal, real = StepCost(), StepCost()
-    changed = {"delay__all_reduce": 1e-3, "delay__all_reduce_out": 1e-2, "links__all_reduce": 0.5}
-    ideal.add_reduce(part, toy.coefficients(links__all_reduce=0.5), rates)
-    real.add_reduce(part, toy.coefficients(ideal=False, **changed), rates)
-    assert ideal.total_s == pytest.approx(2 * moved)
-    # 3 layers of 2 calls, each with both latencies and both delays
-    assert real.total_s == pytest.approx(2 * moved + 6 * (1e-3 + 1e-2 + 4.2e-5))
-    assert real.floor_s == ideal.floor_s == {"up": 3 * part.up_s, "out": 3 * part.out_s}
 
 
 def volumes(up, out=0.0, received=0.0):

@@ -404,12 +404,8 @@ def sample(*names: str, **options: Any) -> Imported:
 READ = [
     (("topo_m_ml_engineering_nv2_pair.txt",), {"gpu": "own", "hbm": "48 GB", "fabrics": ("nvlink4",)}, 2),
     ((HGX,), {"gpu": "h100-sxm"}, 8),
-    (("nccl_topo_azure_ndv5_h100_vm_static.xml",), {"gpu": "h100-sxm"}, 8),
-    (("nccl_topo_vr200_mlopart_fragment.xml",), {"gpu": "rubin", "fabrics": ("nvlink6",)}, 1),
     (("slurm_topology_block_topograph.conf",), {"gpu": "gb200-nvl72"}, 384),
     ((TREE_SAMPLE, "slurm_topology_block_topograph.conf"), {"gpu": "gb200-nvl72"}, 384),
-    (("slurm_topology_example.yaml",), {"gpu": "hgx-h100"}, 32),
-    (("topograph_model_nvl72.yaml",), {"gpu": "gb200-nvl72"}, 288),
     ((TREE_SAMPLE, HGX), {"gpu": "h100-sxm", "oversubscription": 1.0}, 768),
 ]
 

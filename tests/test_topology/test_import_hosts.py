@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import script
+from helpers import nodes_of_kind, script
 from topology import InputError, load_domain
 from topology.build import build_cluster
 from topology.importers import Imported, ImportOptions, import_files
@@ -397,21 +397,6 @@ class Host:
             + "</system>"
         )
 
-    def topo_m(self) -> str:
-        """The host as `nvidia-smi topo -m` prints it."""
-        places = [(f"GPU{i}", slot) for i, slot in enumerate(self.gpus())]
-        places += [(f"NIC{i}", slot) for i, slot in enumerate(self.ports())]
-
-        def cell(a: tuple[str, Slot], b: tuple[str, Slot]) -> str:
-            if self.nvlink and a[0][:3] == b[0][:3] == "GPU":
-                return "NV18"
-            if a[1].switch is not None and (a[1].socket, a[1].switch) == (b[1].socket, b[1].switch):
-                return "PIX"
-            return "NODE" if a[1].socket == b[1].socket else "SYS"
-
-        cells = {(i, j): cell(places[i], places[j]) for i, j in combinations(range(len(places)), 2)}
-        return topo_m([name for name, _ in places], cells)
-
 
 @st.composite
 def hosts(draw: Any) -> Host:
@@ -427,33 +412,24 @@ def hosts(draw: Any) -> Host:
     return host
 
 
-def four_of(folder: Path, text: str, gbit: int) -> Imported:
-    """The host four times on two leaves."""
-    (folder / "tree.conf").write_text(TREE)
-    (folder / "node.txt").write_text(text)
-    options = ImportOptions(
-        gpu="h100-sxm", nic=f"{gbit} Gb/s", oversubscription=1.0, pcie="1000 GB/s", socket_link="4000 GB/s"
-    )
-    return import_files([str(folder / "tree.conf"), str(folder / "node.txt")], options)
-
-
 @settings(max_examples=12, deadline=None)
 @given(host=hosts())
 def test_nics_are_conserved(tmp_path_factory: pytest.TempPathFactory, host: Host) -> None:
-    folder = tmp_path_factory.mktemp("host")
-    for text in (host.xml(), host.topo_m()):
-        imported = four_of(folder, text, host.gbit)
-        graph = build_cluster(imported.spec).graph
-        kinds = {node: data["kind"] for node, data in graph.nodes(data=True)}
-        leaves = [node for node, kind in kinds.items() if kind == "leaf"]
-        edges = [
-            (end, leaf) for leaf in leaves for end in graph[leaf] if graph.nodes[end]["node"] is not None
-        ]
-        rate = sum(graph.edges[edge]["bytes_per_s"] for edge in edges)
-        assert rate == pytest.approx(4 * host.near() * host.gbit * 1e9 / 8), imported.assumptions
-        assert {graph.edges[edge]["fabric"] for edge in edges} <= {f"nic {host.gbit} Gb/s"}
-        # every NIC node has one cable, and as much below it as above it
-        for nic in (node for node, kind in kinds.items() if kind == "nic"):
-            below = [other for other in graph[nic] if other not in leaves]
-            assert len(graph[nic]) == 2
-            assert graph.edges[nic, below[0]]["bytes_per_s"] == host.gbit * 1e9 / 8
+    """Of the same host four times on two leaves."""
+    paths = [tmp_path_factory.mktemp("host") / name for name in ("tree.conf", "node.txt")]
+    for path, text in zip(paths, (TREE, host.xml()), strict=True):
+        path.write_text(text)
+    nic: dict[str, Any] = {"nic": f"{host.gbit} Gb/s", "oversubscription": 1.0}
+    options = ImportOptions(gpu="h100-sxm", pcie="1000 GB/s", socket_link="4000 GB/s", **nic)
+    imported = import_files([*map(str, paths)], options)
+    graph = build_cluster(imported.spec).graph
+    leaves = nodes_of_kind(graph, "leaf")
+    edges = [(end, leaf) for leaf in leaves for end in graph[leaf] if graph.nodes[end]["node"] is not None]
+    rate = sum(graph.edges[edge]["bytes_per_s"] for edge in edges)
+    assert rate == pytest.approx(4 * host.near() * host.gbit * 1e9 / 8), imported.assumptions
+    assert {graph.edges[edge]["fabric"] for edge in edges} <= {f"nic {host.gbit} Gb/s"}
+    # every NIC node has one cable, and as much below it as above it
+    for node in nodes_of_kind(graph, "nic"):
+        below = [other for other in graph[node] if other not in leaves]
+        assert len(graph[node]) == 2
+        assert graph.edges[node, below[0]]["bytes_per_s"] == host.gbit * 1e9 / 8

@@ -93,7 +93,12 @@ _WORD = re.compile(rb"[A-Za-z0-9_.+-]+")
 def damaged(data: bytes, random: Random) -> bytes:
     """Return bytes with a few of them, or a few words or lines, changed; archives by their members."""
     if data.startswith(b"PK\x03\x04") and random.random() < 0.7:
-        return _damaged_archive(data, random)
+        out = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
+            hit = random.choice(old.namelist())
+            for name in old.namelist():
+                new.writestr(name, damaged(old.read(name), random) if name == hit else old.read(name))
+        return out.getvalue()
     for _ in range(random.choice((1, 1, 1, 2, 4))):
         data = random.choice((_words, _words, _lines, _bytes))(data, random)
     return data[:1_000_000]
@@ -104,24 +109,16 @@ def _words(data: bytes, random: Random) -> bytes:
     if not words:
         return data + random.choice(HOSTILE)
     word, other = random.choice(words), random.choice(words)
-    new = random.choice(
-        (random.choice(HOSTILE), random.choice(HOSTILE), other[0], b"-" + word[0], word[0] * 2)
-    )
+    hostile = random.choice(HOSTILE)
+    new = random.choice((hostile, hostile, other[0], b"-" + word[0], word[0] * 2))
     return data[: word.start()] + new + data[word.end() :]
 
 
 def _lines(data: bytes, random: Random) -> bytes:
     lines = data.split(b"\n")
     at, other = random.randrange(len(lines)), random.randrange(len(lines))
-    kind = random.randrange(4)
-    if kind == 0:
-        del lines[at]
-    elif kind == 1:
-        lines.insert(other, lines[at])
-    elif kind == 2:
-        lines[at], lines[other] = lines[other], lines[at]
-    else:
-        lines[at] = lines[at][: random.randint(0, len(lines[at]))]
+    cut = lines[at][: random.randint(0, len(lines[at]))]
+    lines[at : at + 1] = random.choice(([], [lines[at]] * 2, [lines[other]], [cut]))
     return b"\n".join(lines)
 
 
@@ -129,17 +126,6 @@ def _bytes(data: bytes, random: Random) -> bytes:
     at = random.randint(0, len(data))
     end = min(len(data), at + random.choice((1, 2, 8, 64, 300)))
     return data[:at] + random.choice((b"", random.randbytes(end - at), data[at:end] * 3)) + data[end:]
-
-
-def _damaged_archive(data: bytes, random: Random) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
-        names = old.namelist()
-        hit = random.choice(names)
-        for name in names:
-            content = old.read(name)
-            new.writestr(name, damaged(content, random) if name == hit else content)
-    return out.getvalue()
 
 
 def npy(array: Any) -> bytes:

@@ -17,7 +17,7 @@ from placement.layouts.choose import choose_layout
 from placement.layouts.fitting import fitted_layouts
 from placement.layouts.goals import aim_of
 from placement.layouts.shapes import single_replicas
-from placement.options import TOLERANCE, USUAL_TPOT, PlanOptions
+from placement.options import TOLERANCE, PlanOptions
 from topology import build_cluster, load_domain, load_scale_out, resolve_cluster
 from topology.cluster import ClusterSpec
 
@@ -51,15 +51,6 @@ def fits(deployment: Deployment) -> Sequence[Fitted]:
 
 def chosen(deployment: Deployment, loads: ExpertLoads | None = LOADS, **asked: Any) -> Placed:
     return choose_layout(deployment, loads, PlanOptions(time_limit_s=0, **asked), fits(deployment))
-
-
-def test_nobody_asked_and_it_is_50_ms_a_token() -> None:
-    usual, asked = chosen(where()), chosen(where(), tpot_s=USUAL_TPOT.value)
-    assert usual.score == asked.score
-    assert usual.score.tpot_s <= USUAL_TPOT.value < chosen(where(), tpot_s="none").score.tpot_s
-    assert usual.score.batch < usual.score.max_batch
-    again = usual.candidate.fitted.scorer.at(usual.score.batch + 1)
-    assert again.tpot_s > USUAL_TPOT.value * (1 - 1e-3)  # one more sequence is too slow, but for the balance
 
 
 def test_the_least_latency_of_all_layouts() -> None:

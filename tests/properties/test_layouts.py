@@ -14,11 +14,9 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.machine import PEAK
 from cost.inputs.workload import Workload
 from cost.layouts import best_at, sweep
-from cost.layouts.batches import batches_of
 from cost.layouts.candidates import _candidates, candidates, domain_gpus
 from cost.layouts.front import pareto
 from cost.layouts.partition import Costs, balanced_splits
-from cost.memory.batches import most_that_fit
 from cost.memory.stages import replica_memory
 from cost.resolve import resolve_model
 from topology import resolve_cluster
@@ -50,22 +48,6 @@ def test_splits_of_pipelines_side_by_side_are_the_best_there_are(stages: int, mo
         assert seconds[result] == pytest.approx(best)
         alike = [cuts for cuts in every if seconds[cuts] <= best * (1 + 1e-9)]
         assert other[result] == pytest.approx(min(other[cuts] for cuts in alike))
-
-
-def test_batches_are_whole_sequences_of_each_group() -> None:
-    tp = np.array([1, 4, 8])
-    most = most_that_fit(np.array([3.7, 2.3, 0.7]), tp)
-    assert most.tolist() == [3, 2.25, 0.625]
-    layout, batch = batches_of(most, tp)
-    by_layout = [batch[layout == i].tolist() for i in range(3)]
-    assert by_layout == [
-        [1, 2, 3],
-        [0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2, 2.25],
-        [0.125, 0.25, 0.375, 0.5, 0.625],
-    ]
-    assert most_that_fit(np.array([-3.0, 0.1]), np.array([1, 8])).tolist() == [0, 0]
-    # 555 lies between two batches of the grid, and is the largest that fits
-    assert batches_of(np.array([555.0]), np.array([1]))[1][-1] == 555
 
 
 def test_arrangements_use_each_gpu_once_and_count_identical_replicas() -> None:

@@ -132,15 +132,6 @@ def test_what_a_demand_takes_buys_it_again(currency, amount, utilization, spares
     )  # fewer may serve as many, slower
 
 
-def test_users_wait_for_whole_requests_and_think() -> None:
-    sized_for_it = size(deployment(), Demand(users=1e4, think_s=20, tpot_s=TPOT, ttft_s=2.0), lengths=CHAT)
-    served = sized_for_it.served
-    cycle_s = served.ttft_s + 300 / served.tok_s_per_user + 20
-    assert sized_for_it.demand.users_of(served) == pytest.approx(served.requests_per_s * cycle_s)
-    assert sized_for_it.tok_s == pytest.approx(1e4 / cycle_s * 300)
-    assert served.requests_per_s >= 1e4 / cycle_s > sized_for_it.fewer[0].tok_s / 300
-
-
 def test_the_fastest_under_a_price_costs_it_and_any_faster_more() -> None:
     demand = Demand(gpus=16, usd_m=0.5, ttft_s=2.0)
     sized_for_it = size(deployment(), demand, lengths=CHAT)

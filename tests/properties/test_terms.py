@@ -47,9 +47,6 @@ def test_scores_multiply_in_the_format_of_the_cache_where_the_chip_can(toy):
 @pytest.mark.parametrize(
     ("changed", "pairs", "read", "columns"),
     [
-        ({"ep": 4}, 6, 2 * (1 - 0.75**12), 3 * 16),
-        # 16 slots of 8 experts: 4 a GPU, a token uses a slot with chance 2/16
-        ({"ep": 4, "slots": 16}, 6, 4 * (1 - 0.875**12), 3 * 16),
         # 2 groups of 2 GPUs: 4 experts a group, each cut in two
         ({"ep": 2, "moe_tp": 2}, 12 / 2, 4 * (1 - 0.75**12) / 2, 3 * 16 / 2),
         # flop of the busiest GPU

@@ -107,19 +107,6 @@ def test_a_gpu_without_nvlink_keeps_its_place_and_is_broken(take: Any) -> None:
 # A fabric
 
 
-def test_an_irregular_tree_keeps_names_and_differences(take: Any) -> None:
-    text = (
-        TREE.replace("leaf[1-2]", "leaf[1-3]").replace("n[4-6]", "n[4-5]") + "SwitchName=leaf3 Nodes=n[7-9]\n"
-    )
-    imported = take({"t.conf": text}, gpu="hgx-h100")
-    assert imported.spec.raw is not None
-    graph = build_cluster(imported.spec).graph
-    assert graph.edges["leaf1", "core"]["bytes_per_s"] == 3 * 8 * 50e9
-    assert graph.edges["leaf2", "core"]["bytes_per_s"] == 2 * 8 * 50e9
-    assert graph.nodes["n4.g0"]["node"] == "n4"
-    assert graph.edges["n4.g0", "leaf2"]["fabric"] == "ib-ndr400"
-
-
 def test_blocks_alone_do_not_say_how_they_are_cabled(take: Any) -> None:
     with pytest.raises(InputError, match=r"how its domains are connected: give the fabric's file too"):
         take({"b.conf": BLOCK}, gpu="gb200")

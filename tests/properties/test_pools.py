@@ -136,13 +136,10 @@ def test_pools_match_and_keep_their_limits() -> None:
         assert decodes * (row.decode_workers - 1) / row.decode_workers < highest
         used = row.decode_workers * decode.gpus[row.decode] + row.prefill_workers * prefill.gpus[row.prefill]
         assert row.gpus_used == used <= row.gpus == 72
-        assert row.prefill_s == prefill.step_s[row.prefill]
-        assert row.ttft_s == pytest.approx(row.prefill_s + row.transfer_s)
         assert row.ttft_s == pytest.approx(ttft(decode, prefill, row.decode, row.prefill))
         assert row.ttft_s <= 2.0
         assert row.tok_s_per_user >= 25
         assert row.output_tok_s_per_gpu == pytest.approx(row.requests_per_s * OSL / 72)
-        assert row.total_tok_s_per_gpu == pytest.approx(row.requests_per_s * (OSL + ISL) / 72)
         assert row.output_tok_s_per_gpu_used == pytest.approx(row.requests_per_s * OSL / used)
 
 

@@ -71,14 +71,16 @@ DRAWN: list[tuple[str | dict[str, Any], str, str]] = [
     ),
     *((name, level, "all-to-all") for name, level in (("hgx-h100@512", "auto"), ("gb200-nvl72@144", "d1"))),
 ]
-for kind, sizes in {
-    "leaf-spine": {"nodes_per_leaf": 8, "spines": 2},
-    "rail": {"nodes_per_pod": 2, "nics_per_gpu": 2, "planes": 2},
-    "dragonfly": {"nodes_per_router": 2, "routers_per_group": 2},
-    "fat-tree": {"nodes_per_leaf": 1, "leaves_per_pod": 2, "spines": 2},
-}.items():
-    MIXED = [{"part": "hgx-h100", "count": 12}, {"part": "hgx-b200", "count": 4}]
-    DRAWN.append(({"domains": MIXED, "fabric": {"kind": kind, "nic": "400 Gb/s", **sizes}}, "auto", "incast"))
+FABRICS: list[dict[str, Any]] = [
+    {"kind": "leaf-spine", "nodes_per_leaf": 8, "spines": 2},
+    {"kind": "rail", "nodes_per_pod": 2, "nics_per_gpu": 2, "planes": 2},
+    {"kind": "dragonfly", "nodes_per_router": 2, "routers_per_group": 2},
+    {"kind": "fat-tree", "nodes_per_leaf": 1, "leaves_per_pod": 2, "spines": 2},
+]
+MIXED = [{"part": "hgx-h100", "count": 12}, {"part": "hgx-b200", "count": 4}]
+for sizes in FABRICS:
+    out = {"kind": sizes["kind"], "nic": "400 Gb/s", **sizes}
+    DRAWN.append(({"domains": MIXED, "fabric": out}, "auto", "incast"))
 
 
 def test_pictures_are_as_they_were_looked_at() -> None:
@@ -232,14 +234,6 @@ GPUS: list[dict[str, Any]] = [{"gpu": "d3.n0.g2"}, {"gpu": "d3.n0.g5"}, {"gpu": 
 MORE: list[dict[str, Any]] = [{"node": "d1.n0"}, {"gpu": "d9.n0.g0", "factor": 0.5}]
 RACKS: list[dict[str, Any]] = [{"gpu": "d3.n2.g2"}, {"node": "d5.n17"}, {"link": ["d6.n4.g1", "d6.s5"]}]
 ONE: list[dict[str, Any]] = [{"gpu": "d0.n3.g1"}, {"gpu": "d0.n14.g0"}, {"gpu": "d0.n9.g0", "factor": 0.7}]
-
-
-FABRICS: list[dict[str, Any]] = [
-    {"kind": "leaf-spine", "nodes_per_leaf": 1},
-    {"kind": "rail", "nodes_per_pod": 2},
-    {"kind": "dragonfly", "nodes_per_router": 2, "routers_per_group": 2},
-    {"kind": "fat-tree", "nodes_per_leaf": 1, "leaves_per_pod": 2, "spines": 2},
-]
 
 
 @pytest.mark.parametrize(

@@ -65,12 +65,6 @@ def test_a_tree_in_lines_of_any_case() -> None:
     assert read(shown) == read(leaves % ("", "") + "SwitchName=top Switches=leaf[1-2]\n")  # as of scontrol
 
 
-def test_blocks_with_a_placeholder() -> None:
-    text = "BlockName=b1 Nodes=n[01-04]\nBlockName=b2 Nodes=n[05-08]\nBlockName=b3\nBlockSizes=4,8\n"
-    fabric = read(text)
-    assert fabric.domains["n05"] == "b2"
-    assert fabric.anomalies == ("t.conf: line 3: block b3 has no hosts (a placeholder).",)
-    assert read(text.replace("BlockName=b3", "BlockName=b3 Nodes=")) == fabric
 
 
 YAML = """- topology: fast

@@ -65,8 +65,6 @@ def test_a_tree_in_lines_of_any_case() -> None:
     assert read(shown) == read(leaves % ("", "") + "SwitchName=top Switches=leaf[1-2]\n")  # as of scontrol
 
 
-
-
 YAML = """- topology: fast
   cluster_default: False
   tree:

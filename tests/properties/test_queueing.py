@@ -163,6 +163,7 @@ def test_engines_do_the_work_that_they_have_time_for(model, cluster, engine, isl
     ("model", "cluster", "asked"),
     [
         ("llama-3.1-8b", "hgx-h100", {"isl": 2048, "osl": 512, "engine": "vllm"}),
+        ("llama-3.1-405b", "hgx-h200@16", {"isl": 1024, "osl": 1024, "engine": "sglang", "weights": "fp8"}),
         ("qwen3-30b-a3b", "hgx-h200@16", {"isl": 8192, "osl": 1024, "engine": "trtllm"}),
         ("gpt-oss-120b", "hgx-h100", {"isl": 2048, "osl": 256, "engine": "trtllm"}),
     ],

@@ -91,6 +91,7 @@ def test_parts_are_whole_members() -> None:
 @pytest.mark.parametrize(
     ("members", "links", "gpus", "message"),
     [
+        ((4,), (2, 3), 4, "1 levels and links_per_member 2"),
         ((1, 4), (1, 3), 4, "at least 2 are a group"),
         ((3, 3), (1, 6), 9, "use 2 to"),
         ((3, 3), (3, 6), 9, "leave one end over; use 2"),

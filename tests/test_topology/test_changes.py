@@ -16,6 +16,7 @@ from topology import (
     Fault,
     InfeasibleError,
     InputError,
+    MissingFigureError,
     build_cluster,
     resolve_cluster,
 )
@@ -58,6 +59,14 @@ def test_gpus_that_faults_cut_off_are_infeasible_and_named() -> None:
     links = (*(("d0.n0.g2", f"d0.s{s}") for s in range(4)), ("d0.n0.g2", "f.p0.l2"))
     with pytest.raises(InfeasibleError, match=r"disconnect GPUs.*2 islands.*1 GPU \(d0\.n0\.g2\)"):
         broken("hgx-h100@16", *(Fault(link=link) for link in links))
+
+
+def test_a_rate_nobody_published_is_said_when_scored() -> None:
+    known = resolve_cluster("hgx-h100").spec.domains[0].gpu
+    spec = resolve_cluster("rubin-ultra-nvl144").spec
+    cluster = build_cluster(replace(spec, domains=(replace(spec.domains[0], gpu=known),)))
+    with pytest.raises(MissingFigureError, match="nvlink7 is not published"):
+        stage_rates(cluster, range(4), ["bf16"])
 
 
 PODS = "domains: [{part: hgx-h100, count: 4}]\nfabric: {kind: rail, nic: 400 Gb/s, nodes_per_pod: 2}\n"
@@ -192,6 +201,7 @@ def test_a_raw_graph_has_settings_too_and_does_not_repeat(tmp_path: Path) -> Non
         ("gb200.hbm_bytes=0", "must be positive and finite"),
         ("gb200.hbm_bytes=1e308x", "differs from 185 GiB by more than 10,000x"),
         ("gb200-nvl72.gpus=144", "cluster YAML"),
+        ("gb200.hbm_bytes=80 TB", "too large for the memory of one GPU"),
         ("gb200.hbm_bytes=-2x", "a positive number"),
         ("gb200.hbm=2x", "did you mean hbm_bytes"),
         ("h100.hbm_bytes=2x", "known: gb200, "),

@@ -87,8 +87,10 @@ def test_what_is_no_cluster_is_refused(value: object) -> None:
         ("hgx-h100@٨", "hgx-h100@8"),
         ("hgx-h100@3", "are hgx-h100@2 or hgx-h100@4"),
         ("gb200-nvl72@74", "are gb200-nvl72@72 or gb200-nvl72@76"),
+        ("hgx-h100@99999992", "at most"),
         ("nvl72", "did you mean gb200-nvl72 or gb300-nvl72 or vr-nvl72"),
         ("tpu-v5p@128", "tpu-v5p@4x4x8"),
+        ("tpu-v6e@128", "tpu-v6e@8x16"),
         ("tpu-v5p@3x4x4", "must divide"),
         ("tpu-v6e@2x128", "16 in a dimension"),
         ("trn2-ultra@100", "multiple of 64"),
@@ -247,6 +249,7 @@ OWN_HOST = "gpu: h100-sxm, gpus: 8, gpus_per_node: 8, structure: switch, links_p
 TORUS = "gpu: tpu-v5p, structure: torus, shape: [4, 4, 4]"
 MISTAKES = [
     ("", "mapping"),
+    ("domains: [{part: hgx-h10}]", "hgx-h100"),
     ("domains: [{part: gb200-nvl72, gpus: 10}]", "8 or 12"),
     (f"domains: [{{{OWN_HOST.replace('25 GB/s', '25')}}}]", "has no unit"),
     (f"domains: [{{{OWN_HOST.replace('h100-sxm', 'h100-sxn')}}}]", "h100-sxm"),
@@ -257,15 +260,19 @@ MISTAKES = [
     # tori
     ("domains: [{part: tpu-v5p, gpus: 32}]", "a shape, not a count"),
     (f"domains: [{{{TORUS.replace('tpu-v5p', 'gb200')}, wrap: true, link: 50 GB/s}}]", "gpus_per_node"),
+    (f"domains: [{{{TORUS}, wrap: yes please, link: 100 GB/s}}]", "true, false"),
     (f"domains: [{{{TORUS}, wrap: true, link: [100 GB/s]}}]", "1 link rates for 3"),
     # fabrics
     *(
         (f"domains: [{{part: hgx-h100, count: 256}}]\nfabric: {{nic: 400 Gb/s, {row}}}", words)
         for row, words in [
             ("kind: leaf-spine, radix: 8", "cannot combine 8 links"),
+            ("kind: leaf-spine, nodes_per_leaf: 2, spines: 2, radix: 8", "do not depend on it"),
             ("kind: leaf-spine, radix: 16", "use `kind: fat-tree`"),
+            ("kind: rail, oversubscription: [1, 4]", "has 2 entries"),
             ("kind: fat-tree, spines: 5", "evenly over 5"),
             ("kind: leaf-spine, nodes_per_leaf: 1, spines: 2, oversubscription: 3", "2.66667 uplinks"),
+            ("kind: dragonfly, nodes_per_router: 1, routers_per_group: 9999", "check the sizes of leaves"),
             ("kind: rail, nodes_per_pod: 18, spines: 9, oversubscription: 6", "too few for one to each of 9"),
             ("kind: rail, planes: 2, nics_per_gpu: 3", "do not divide evenly over 2 planes"),
         ]
@@ -275,6 +282,7 @@ MISTAKES = [
         (RAW.replace(old, new), words)
         for old, new, words in [
             ("[a0, sa]", "[a0, sx]", "no node has the id 'sx'"),
+            ("kind: switch}", "kind: swich}", "'swich' is not one of gpu"),
             ("{id: a1, kind: gpu, gpu: h100-sxm", "{id: a1, kind: gpu", "needs the key `gpu`"),
             ("[na, leaf], rate: 400 Gb/s", "[na, leaf]", "needs its `rate`"),
             ("[sb, b1], count: 8, fabric: nvlink4", "[sb, b1], fabric: nvlink5", "different fabric or rate"),
@@ -288,10 +296,13 @@ MISTAKES = [
         for rows, words in [
             ("[{gpu: d9.n0.g0}]", "no GPU has the id 'd9.n0.g0'"),
             ("[{gpu: d0.n0.g0}, {gpu: d0.n0.g0}]", "duplicate GPU"),
+            ("[{link: [d0.n0.g0, d0.s9]}]", "no node has the id 'd0.s9'"),
             ("[{link: [d0.n0.g0, d0.s0], factor: 1.5}]", "at most 1"),
             ("[{link: [d0.n0.g0, d1.s0]}]", "no link"),
+            ("[{switch: d0.s0}, {switch: d0.s0, factor: 0.5}]", "duplicate switch d0.s0"),
             ("[{switch: d0.s1, leaf: f.p0.l0}]", "an entry names one part"),
             ("[{nic: d9.n0.g0}]", "no NIC, and no GPU with a NIC, has the id 'd9.n0.g0'"),
+            ("[{leaf: f.s0}]", "no leaf has the id 'f.s0'"),
             ("[{plane: 7}]", "no plane '7'; planes between domains: 0, 1"),
             ("[{node: d0.n18}]", "there is no d0.n18"),
             ("[{node: d0.n0, factor: 0.5}]", "can only be down entirely"),
@@ -336,11 +347,14 @@ def domain_row(row: str) -> str:
         (domain_row(f"{H100}, link: 200 GB/s"), "so Gb/s was probably written as GB/s; 25 GB/s"),
         (domain_row(f"{H100}, link: 450 GB/s"), "the total rate of all links"),
         (domain_row(f"{H100}, link: 1 GB/s"), "far less"),
+        (domain_row(f"{H100}, link: 60 GB/s"), "more than it can carry"),
         (domain_row(f"{H100.replace('[5, 5, 4, 4]', '[9, 9, 9, 9]')}, link: 25 GB/s"), "both directions"),
         (domain_row(f"{TORUS}, wrap: true, link: 100 Gb/s"), "100 GB/s was probably meant"),
         (domain_row(f"{H100}, link: 25 GB/s, latency: 0.5 ms"), "one hop inside a scale-up domain"),
         (OWN % "" + domain_row(f"{ROW}, link: 25 Gb/s"), "too slow for one nvlink link"),
+        (OWN % "" + domain_row(f"{ROW}, link: 900 GB/s"), "ONE direction"),
         (RACKS % "400 GB/s", "400 Gb/s was probably meant"),
+        (RACKS % "1 Gb/s", "8 Gb/s was probably meant"),
         (KNOWN % "bf16_flop_per_s: 1979 TFLOP/s", "with 2:4 sparsity"),
         (KNOWN % "hbm_bytes_per_s: 3.35 Tb/s", "bits and bytes"),
         (KNOWN % "power_w: 10.2 kW", "is it that of the whole host?"),
@@ -369,13 +383,18 @@ def test_what_is_off_by_a_unit_is_refused_unless_one_insists(tmp_path: Path, tex
     [
         ("gb200-nvl72@144", "name", "", "cluster"),
         ("gb200-nvl72@144", "domains.0.count", 0, "cluster"),
+        ("gb200-nvl72@144", "domains.0.structure", "lattice", "cluster"),
         ("gb200-nvl72@144", "domains.0.gpu.figures.hbm_bytes.value", float("nan"), "cluster"),
         ("gb200-nvl72@144", "scale_out", None, "cluster"),
         ("hgx-h100@16", "faults", [{}], "faults[0]"),
+        ("hgx-h100@16", "faults", [{"link": ["d0.n0.g0"]}], "faults[0]"),
         ("hgx-h100@16", "faults", [{"gpu": "d0.n0.g1", "factor": float("nan")}], "faults[0]"),
         ("hgx-h100@16", "domains.0.structure", "raw", "under `raw`"),
+        ("hgx-h100@16", "scale_out.kind", "raw", "under `raw`"),
         ("hgx-h100@16", "domains.0.links_per_swich", [1], "unknown key `links_per_swich`"),
         ("tpu-v5p", "domains.0.wrap", [True, 1, True], ""),
+        ("tpu-v5p", "domains.0.wrap", [True], "wrap has 1 entries"),
+        ("tpu-v5p", "domains.0.node_shape", [2, 2], ""),
         ("tpu-v5p", "domains.0.shape", [4, 4, 5], "80 places"),
         ("mi300x", "domains.0.links_per_neighbour", 0, "links_per_neighbour"),
     ],

@@ -33,6 +33,7 @@ HOSTILE: list[tuple[str, bytes | str, str]] = [
         "<system>" + '<pci busid="0000:00:00.0">' * 5000,
         "line 1: elements are nested more than 64",
     ),
+    ("other.xml", "<html><body/></html>", "<html> is not an NCCL topology"),
     ("cluster.yaml", "name: x\ndomains: [{part: hgx-h100}]\n", "already a cluster YAML"),
     ("nul.txt", b"\tGPU0\tGPU1\nGPU0\t X \x00NV2\n", "line 2: has the control character 0x00"),
     ("wide.txt", "\tGPU0\n".encode("utf-16"), "UTF-16"),
@@ -54,6 +55,7 @@ DAMAGED: list[tuple[str, str, str]] = [
         TABLE.replace("NV4", "NV2", 1),
         r"line 2: row GPU0, column GPU1 is NV2, but .* \(line 3\) is NV4",
     ),
+    ("m.txt", TABLE.replace("GPU3\tNV4", "GPU9\tNV4"), "line 5: row GPU9 is not a column of line 1"),
     ("m.txt", TABLE.replace("NV4\t", "NV4\tNV4\t", 1), "line 2: row GPU0 has 5 of the 4 cells"),
     ("m.txt", TABLE.replace("\nGPU3", "\n" + TABLE.split("\n")[1] + "\nGPU3"), "line 5: duplicate row GPU0"),
     ("m.txt", TABLE.replace(" X ", "NV4", 1), "line 2: .*X is only allowed on the diagonal"),
@@ -62,6 +64,7 @@ DAMAGED: list[tuple[str, str, str]] = [
         topo_m(["GPU0", "GPU1", "NIC0"], {(0, 2): "NV4"}),
         r"line \d: .* is NV4; NVLinks join two GPUs",
     ),
+    ("m.txt", topo_m(["GPU0", "GPU1"], {}, legend="\n  NIC7: mlx5_7\n"), "no column NIC7 of the legend"),
     ("m.txt", HALVES, "a GPU has 54 NVLinks in all, more than the 18 of any without"),
     # NCCL
     ("n.xml", NCCL[: len(NCCL) // 2], "is not closed"),
@@ -73,6 +76,7 @@ DAMAGED: list[tuple[str, str, str]] = [
         NCCL.replace("0000:1a:00.0", "0000:77:00.0", 1).replace("0x068000", "0x030200", 1),
         "not in the file",
     ),
+    ("n.xml", '<graphs version="1"><graph id="0"/></graphs>', "is an NCCL graph"),
     # amd-smi
     ("a.json", AMD_JSON.replace('"gpu": 1,', '"gpu": 70,', 1), "link type None and 'XGMI'"),
     ("a.json", AMD_JSON.replace("0000:26", "0000:05"), "must name at most 64 GPUs, each once"),
@@ -88,6 +92,7 @@ DAMAGED: list[tuple[str, str, str]] = [
     ("t.conf", TREE.replace("leaf[1-2]", "leaf[1-3]"), "line 1: .*child leaf3, which is not defined"),
     ("t.conf", TREE + "SwitchName=leaf9\n", "line 4: .*neither Nodes nor Switches"),
     ("t.conf", TREE + "Nonsense here\n", "line 4: .*not KEY=VALUE"),
+    ("t.conf", TREE + "SwitchName=x Nodes=a Nodes=b\n", "line 4: .*duplicate key Nodes;"),
     ("t.conf", TREE + "SwitchName=x \\", "line 4: .*the file is truncated"),
     ("t.conf", "SwitchName=a Switches=b\nSwitchName=b Switches=a\n", "line 2: .*a cycle"),
     (
@@ -105,10 +110,12 @@ DAMAGED: list[tuple[str, str, str]] = [
     ("m.yaml", MODEL.replace("switch: b", "switch: c"), "switch c is not among"),
     ("m.yaml", MODEL.replace("n[3-4]", "n[2-4]"), r"host n2 is in m\.yaml: blocks\[0\] already"),
     ("m.yaml", MODEL.replace("[a, b]", "[core]"), r"above and below core \(a cycle\)"),
+    ("m.yaml", MODEL.partition("[{switch: a")[0] + " []\n", "no hosts under a switch"),
     # CSV
     ("l.csv", CSV.replace("rate", "rate,colour"), "line 1"),
     ("l.csv", CSV + "h0.g0,h0.g0,1,25 GB/s\n", "line 4: joins 'h0.g0' to itself"),
     ("l.csv", CSV + "h0.s0,h0.g0,1,25 GB/s\n", "line 4: duplicate link"),
+    ("l.csv", CSV + "h0.g1,l,1\n", "line 4"),
     ("l.csv", CSV + "h0.g1,l,1.5,25 GB/s\n", "line 4: count '1.5'"),
     ("l.csv", CSV + "h0.fan1,h0.s0,1,25 GB/s\n", "'h0.fan1': unknown part"),
     ("l.csv", "a,b,count,rate\n", "has no links"),
@@ -140,6 +147,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("n[1-", "or are nested"),
+        ("n[5-3]", "runs backwards"),
         ("n[1-9]" + "[0-9]" * 7, "more than 200000 hosts"),
         ("n" + "x" * 1000, "1,001 characters"),
         ("n[1-3],n2", "n2 twice"),

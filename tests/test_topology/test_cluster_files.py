@@ -239,6 +239,11 @@ def test_domains_follow_from_links_where_none_is_named() -> None:
     assert cluster.spec.domains[2].scale_up_bytes_per_s == 0
     with pytest.raises(InputError, match="GPU g4 has no working scale-up link"):
         stage_rates(cluster, range(5), ["bf16"])
+    links += [{"between": ["g4", "h"], "rate": "64 GB/s"}]  # another host, without a link out
+    more = {"id": "h", "kind": "gpu", "gpu": "mi300x", "node": "far"}
+    joined = resolve_cluster({"nodes": [*nodes, more, {"id": "t", "kind": "leaf"}], "links": links}).spec
+    assert joined.scale_out is not None
+    assert joined.scale_out.scale_out_bytes_per_s == 50e9
     alone = resolve_cluster({"nodes": [{"id": "g", "kind": "gpu", "gpu": "h100-sxm"}]})
     assert ([gpu.id for gpu in alone.gpus], alone.graph.number_of_edges()) == (["g"], 0)
 

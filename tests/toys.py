@@ -188,10 +188,8 @@ def nine_tenths(monkeypatch: pytest.MonkeyPatch) -> None:
 def toy() -> SimpleNamespace:
     """Makers of small machines, models, settings, layouts and scores."""
     makers = (figure, gpu, domain, cluster, coefficients, fitted, machine, model, deployment, layout)
-    makers += (even_slots, uses, scorer)
-    return SimpleNamespace(
-        **{make.__name__: make for make in makers}, attention=ATTENTION, dense=DENSE, moe=MOE, parts=PARTS
-    )
+    made = {make.__name__: make for make in (*makers, uses, scorer)}
+    return SimpleNamespace(**made, attention=ATTENTION, moe=MOE)
 
 
 def topo_m(

@@ -7,16 +7,11 @@ import pytest
 
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
-from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
-from cost.inputs.workload import Workload
-from helpers import few_layers
-from placement.experts.baselines import Baselines, eplb_global, eplb_hierarchical, linear
+from placement.experts.baselines import Baselines, eplb_hierarchical
 from placement.experts.problem import Problem
-from placement.options import PlanOptions
-from placement.planner import make_plan
-from placement.scoring import ExpertPlacement, placement_balancedness, score_rivals
-from topology import resolve_cluster
+from placement.scoring import ExpertPlacement, placement_balancedness
+from test_placement.builders import deployed
 
 # The example of EPLB's README: 12 experts, 16 copies, 4 groups, 2 nodes, 8 GPUs.
 WEIGHT = [
@@ -35,19 +30,6 @@ def test_hierarchical_gives_the_published_map() -> None:
     assert answer.assignment.slot_expert.tolist() == PUBLISHED
 
 
-def test_global_packs_the_heaviest_first() -> None:
-    """Loads 8, 4, 2 in four slots on two GPUs: copies of 4, 4, 4, 2; both of expert 0 meet on a tie."""
-    answer = eplb_global(Problem(np.array([[8.0, 4.0, 2.0]]), np.array([2, 2])))
-    assert answer.assignment is not None
-    assert answer.assignment.slot_expert.tolist() == [[0, 0, 1, 2]]
-
-
-def test_linear_wraps_around() -> None:
-    answer = linear(Problem(np.ones((2, 3)), np.array([2, 2, 1])))
-    assert answer.assignment is not None
-    assert answer.assignment.slot_expert.tolist() == [[0, 1, 2, 0, 1]] * 2
-
-
 def test_a_policy_that_does_not_apply_says_why() -> None:
     unequal = Baselines(Problem(np.ones((1, 4)), np.array([2, 2, 1])), eplb_groups=2, nodes=1)
     for name in ("eplb_global", "eplb_hierarchical"):
@@ -58,21 +40,7 @@ def test_a_policy_that_does_not_apply_says_why() -> None:
     assert Baselines(equal, eplb_groups=None, nodes=1)["eplb_hierarchical"].reason == ""
 
 
-@pytest.mark.parametrize(("cluster", "redundant"), [("hgx-h100", 8), ("hgx-h100@16", 8), ("hgx-h100", 3)])
-def test_they_score_as_in_a_plan(cluster: str, redundant: int) -> None:
-    tokens = np.random.default_rng(1).lognormal(4, 0.7, (2, 8, 8))
-    deployment = Deployment(resolve_cluster(cluster), few_layers("mixtral-8x7b", 8), Workload(2048, 8))
-    options = PlanOptions(redundant, time_limit_s=0.0)
-    plan = make_plan(deployment, ExpertLoads(tokens, ("a", "b"), synthetic=False), options)
-    assert plan.loads is not None
-    rivals = score_rivals(plan)
-    assert set(rivals) == set(plan.baselines) == {"linear", "eplb_global", "eplb_hierarchical"}
-    for name, entry in rivals.items():
-        assert entry.reason == plan.baselines[name].reason
-        assert entry.balancedness == pytest.approx(plan.baselines[name].balancedness)
-
-
-SETTING = Deployment(resolve_cluster("hgx-h100"), few_layers("mixtral-8x7b", 4), Workload(batch=2))
+SETTING = deployed("mixtral-8x7b", "hgx-h100", 4, batch=2)
 TWO_STAGES = Layout(((StageSpec((0, 1, 2, 3), range(1)), StageSpec((4, 5, 6, 7), range(1, 4))),), 1)
 TOKENS = np.ones((1, 4, 8))
 TOKENS[0, 2, 0] = 9.0  # layer 2: expert 0 is nine times as hot

@@ -10,33 +10,22 @@ import numpy as np
 import pytest
 
 from cost.experts.assignment import Assignment
-from cost.experts.loads import ExpertLoads, read_loads
-from cost.experts.traces.counts import Wanted
-from cost.inputs.deployment import Deployment
-from cost.inputs.workload import Workload
-from cost.resolve import resolve_model
+from cost.experts.loads import ExpertLoads
 from placement.analysis.failures import find_failures
-from placement.options import PlanOptions, Spread
+from placement.options import Spread
 from placement.plan import Plan
-from placement.planner import make_plan
 from placement.plans.findings import WhatIf
 from placement.scoring import score_placement
-from topology import resolve_cluster
+from test_placement.builders import deployed, quick
+from topology import Cluster, resolve_cluster
 from topology.build import build_cluster
 from topology.spec import Fault
 
-MIXTRAL = resolve_model("mixtral-8x7b")
-
-
-def loads_of(text: str, layers: int, experts: int) -> ExpertLoads:
-    return read_loads([text], Wanted(tuple(range(layers)), layers, experts), seed=0)
-
 
 @cache
-def plan_of(cluster: str = "gb200-nvl72@8", loads: str = "lognormal:0.63", **asked: Any) -> Plan:
-    deployment = Deployment(resolve_cluster(cluster), MIXTRAL, Workload(batch=8))
-    options = PlanOptions(time_limit_s=0.0, **{"redundant": 8, "ep": 8, "tp": 1, **asked})
-    return make_plan(deployment, loads_of(loads, 32, 8), options)
+def plan_of(cluster: str | Cluster = "gb200-nvl72@8", loads: str = "lognormal:0.63", **asked: Any) -> Plan:
+    deployment = deployed("mixtral-8x7b", cluster, batch=8)
+    return quick(deployment, loads, **{"redundant": 8, "ep": 8, "tp": 1, **asked})
 
 
 def what_if(plan: Plan, unit: Spread) -> WhatIf:
@@ -84,8 +73,7 @@ def test_by_hand() -> None:
 def test_what_is_left_is_scored_like_any_plan(broken: tuple[Fault, ...]) -> None:
     """Losing a GPU is the same placement on the other seven: the worst and the mean of all eight losses."""
     cluster = build_cluster(replace(resolve_cluster("gb200-nvl72@8").spec, faults=broken))
-    deployment, loads = Deployment(cluster, MIXTRAL, Workload(batch=8)), loads_of("uniform", 32, 8)
-    plan = make_plan(deployment, loads, PlanOptions(8, time_limit_s=0.0, ep=8, tp=1))
+    plan = plan_of(cluster, "uniform")
     (entry,), (stage,) = plan.experts, plan.layout.replicas[0]
     scores, balancedness = [], []
     for lost in range(8):
@@ -103,17 +91,6 @@ def test_what_is_left_is_scored_like_any_plan(broken: tuple[Fault, ...]) -> None
     assert row.balancedness_worst == pytest.approx(min(balancedness))
     assert row.balancedness_mean == pytest.approx(np.mean(balancedness))
     assert (row.tokens_lost_most, row.experts_lost_most) == (0.0, 0)
-
-
-def test_copies_in_two_nodes_survive_the_loss_of_one() -> None:
-    plan = plan_of(spread="node")
-    assert plan.failures.experts_at_risk == 0
-    assert what_if(plan, "node").tokens_lost_most == 0
-    single = plan_of(redundant=0)
-    assert single.failures.experts_at_risk == 8 * 32
-    assert single.failures.share_at_risk == pytest.approx(1.0)
-    assert what_if(single, "gpu").tokens_lost_mean == pytest.approx(1 / 8)
-    assert what_if(single, "gpu").experts_lost_most == 32
 
 
 def test_what_a_group_a_replica_and_a_stage_lose() -> None:

@@ -111,19 +111,6 @@ def test_the_best_of_all_counts(data: st.DataObject) -> None:
     assert fewer.requests / again.scale == pytest.approx(answer.requests / problem.scale, rel=3e-4)
 
 
-def test_replicas_lie_on_gpus_of_their_own_and_neighbours_join() -> None:
-    columns = [column(DECODE, 30.0, 4, 4), column(PREFILL, 10.0, 1)]
-    of = classes((4, 4), (3, 1))
-    _, answer = solved(columns, of)
-    domain = [gpu // 4 if gpu < 16 else 4 for gpu in range(19)]
-    replicas = assign(of, columns, answer, domain)
-    used = Counter(gpu for replica in replicas for gpu in replica.gpus)
-    assert set(used.values()) == {1}
-    for replica in replicas:
-        if len(replica.places) == 2:
-            assert abs(replica.places[0] - replica.places[1]) == 1
-
-
 def test_slow_gpus_come_last_and_cost_what_they_cost() -> None:
     columns = [column(DECODE, 10.0, 2), column(DECODE, 5.0, 2, slow=0), column(PREFILL, 100.0, 1)]
     of = classes((5, 1), slow=1)
@@ -133,16 +120,6 @@ def test_slow_gpus_come_last_and_cost_what_they_cost() -> None:
         layout for layout in assign(of, columns, answer, [0] * 5) if layout.column.shape.blocks[0].slow == 0
     ]
     assert 4 in slow.gpus
-
-
-def test_replicas_of_both_phases_come_on_top_of_one_group() -> None:
-    pools = [(DECODE, 9.0, 0), (PREFILL, 3.0, 0), (DECODE, 4.0, 1), (PREFILL, 8.0, 1)]
-    columns = [column(role, rate, 2, group=group) for role, rate, group in pools]
-    problem, answer = solved([*columns, column(BOTH, 1.5, 1, group=-1)], classes((5, 1)))
-    assert answer.requests / problem.scale == pytest.approx(7.5, rel=3e-4)
-    assert answer.counts[-1] == 5
-    problem, answer = solved([*columns, column(BOTH, 0.5, 1, group=-1)], classes((5, 1)))
-    assert answer.requests / problem.scale == pytest.approx(4.5, rel=3e-4)
 
 
 @settings(max_examples=16)
@@ -174,3 +151,13 @@ def test_a_layout_on_each_kind_of_gpu_and_one_that_joins_both() -> None:
         built.model.maximize(built.requests)
         solution = solve(built, Budget(20.0), seed=0)
         assert solution.value / problem.scale == pytest.approx(best, rel=3e-4)
+
+
+def test_replicas_of_both_phases_come_on_top_of_one_group() -> None:
+    pools = [(DECODE, 9.0, 0), (PREFILL, 3.0, 0), (DECODE, 4.0, 1), (PREFILL, 8.0, 1)]
+    columns = [column(role, rate, 2, group=group) for role, rate, group in pools]
+    problem, answer = solved([*columns, column(BOTH, 1.5, 1, group=-1)], classes((5, 1)))
+    assert answer.requests / problem.scale == pytest.approx(7.5, rel=3e-4)
+    assert answer.counts[-1] == 5
+    problem, answer = solved([*columns, column(BOTH, 0.5, 1, group=-1)], classes((5, 1)))
+    assert answer.requests / problem.scale == pytest.approx(4.5, rel=3e-4)

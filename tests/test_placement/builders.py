@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from cost.experts.loads import ExpertLoads, read_loads
 from cost.experts.traces.counts import Wanted
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.model import Model
+from cost.resolve import resolve_model
+from helpers import few_layers
+from placement.options import PlanOptions
 from placement.plan import Plan
+from placement.planner import make_plan
 from placement.plans.reading import plan_of_text
 from placement.plans.writing import plan_to_dict, plan_to_json
 from topology import Cluster, build_cluster, resolve_cluster
@@ -20,6 +27,19 @@ def loads_for(model: Model, *texts: str, seed: int = 0) -> ExpertLoads | None:
         return None
     wanted = Wanted(tuple(model.moe_layers), len(model.layers), model.moe.experts)
     return read_loads(list(texts) or ["uniform"], wanted, seed=seed)
+
+
+def deployed(model: str, cluster: str | Cluster, layers: int = 0, **workload: Any) -> Deployment:
+    """A model of the catalog, cut to its first ``layers`` unless 0, on a cluster or one of the catalog."""
+    cut = few_layers(model, layers) if layers else resolve_model(model)
+    where = resolve_cluster(cluster) if isinstance(cluster, str) else cluster
+    return Deployment(where, cut, Workload(**workload))
+
+
+def quick(deployment: Deployment, loads: str | ExpertLoads = "uniform", **asked: Any) -> Plan:
+    """The first plan that a search finds."""
+    known = loads_for(deployment.model, loads) if isinstance(loads, str) else loads
+    return make_plan(deployment, known, PlanOptions(**{"time_limit_s": 0.0, **asked}))
 
 
 def joined(*names: str, broken: tuple[str, ...] = ()) -> Cluster:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,6 +32,14 @@ def changed(layer: int, slot: int, value: object) -> list[list[object]]:
     return rows
 
 
+def judged(path: Path, engine: str, text: str, loads: bool, right: bool, words: str) -> None:
+    """Check a file against what an engine would say of it: whether it loads, is used as meant, and a finding."""
+    path.write_text(text)
+    checked = check_file(path, ENGINES[engine], FACTS, 2)
+    assert (checked.loads, checked.right) == (loads, right), checked.verdict
+    assert any(words in f"{finding.where}: {finding.what}" for finding in checked.findings)
+
+
 KEY = "physical_to_logical_map"
 SGLANG = [
     ({KEY: changed(0, 0, 0)}, True, True, "balancedness"),
@@ -42,17 +51,12 @@ SGLANG = [
     ({KEY: changed(0, 0, 0)[1:]}, True, False, "only for the MoE layers"),
     ({KEY: [row[:9] for row in changed(0, 0, 0)]}, False, False, "9 slots do not divide evenly over 2 GPUs"),
     ({"logical_count": [[1] * 8] * 4}, True, False, "a load recording"),
-    ([1], False, False, "the key"),
 ]
 
 
 @pytest.mark.parametrize(("data", "loads", "right", "words"), SGLANG, ids=lambda value: str(value)[:30])
 def test_sglang(tmp_path: Path, data: object, loads: bool, right: bool, words: str) -> None:
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps(data))
-    found = check_file(path, ENGINES["sglang"], FACTS, 2)
-    assert (found.loads, found.right) == (loads, right)
-    assert any(words in f"{finding.where}: {finding.what}" for finding in found.findings)
+    judged(tmp_path / "plan.json", "sglang", json.dumps(data), loads, right, words)
 
 
 def rows() -> dict[object, object]:
@@ -64,13 +68,11 @@ Changes = dict[object, object]
 TRTLLM: list[tuple[Changes, Changes, bool, bool, str]] = [
     ({}, {}, True, True, "enable_attention_dp"),
     ({"num_slots": 9}, {}, False, False, "10 slots, num_slots says 9"),
-    ({"layer_updates_per_iter": 2}, {}, True, True, "then moves experts"),
     ({"initial_global_assignments": None}, {}, True, False, "default map"),
     ({}, {3: None}, False, False, "layer 3: absent"),
     ({}, {3: None, 0: ROW}, False, False, "count MoE layers from 0"),
     ({}, {2: [0, 1, 2, 3, 4, 5, 6, 6, 0, 1]}, False, False, "expert 7 has no copy"),
     ({}, {2: [*ROW[:9], 1.0]}, True, False, "1.0 is not a whole number, and is read as 1"),
-    ({}, {2: [*ROW[:9], "`1`"]}, True, False, "'1' is not a whole number, and is read as 1"),
     ({}, {2: [*ROW[:9], 1.5]}, False, False, "1.5 is not a whole number"),
 ]
 
@@ -79,16 +81,13 @@ TRTLLM: list[tuple[Changes, Changes, bool, bool, str]] = [
 def test_trtllm(tmp_path: Path, top: Changes, by: Changes, loads: bool, right: bool, words: str) -> None:
     kept = {key: row for key, row in {**rows(), **by}.items() if row is not None}
     data = {"num_slots": 10, "initial_global_assignments": kept, "layer_updates_per_iter": 0, **top}
-    path = tmp_path / "plan.yaml"
-    path.write_text(dumped({key: value for key, value in data.items() if value is not None}))
-    found = check_file(path, ENGINES["trtllm"], FACTS, 2)
-    assert (found.loads, found.right) == (loads, right)
-    assert any(words in f"{finding.where}: {finding.what}" for finding in found.findings)
+    text = dumped({key: value for key, value in data.items() if value is not None})
+    judged(tmp_path / "plan.yaml", "trtllm", text, loads, right, words)
 
 
 def dumped(data: object) -> str:
-    """YAML without aliases, which PyYAML writes where one list stands twice; text is what stands in `backquotes`."""
-    return yaml.safe_dump(json.loads(json.dumps(data))).replace("'", "").replace("`", "'")
+    """YAML without aliases, which PyYAML writes where one list stands twice, and without quotes."""
+    return yaml.safe_dump(json.loads(json.dumps(data))).replace("'", "")
 
 
 def test_trtllm_ignores_the_file_for_other_models_and_one_gpu(tmp_path: Path) -> None:
@@ -100,17 +99,14 @@ def test_trtllm_ignores_the_file_for_other_models_and_one_gpu(tmp_path: Path) ->
         found = check_file(path, ENGINES["trtllm"], facts, ranks)
         assert (found.loads, found.right) == (True, False)
         assert "ignores" in found.verdict
-    for balanced in ("DeepseekV4ForCausalLM", "GptOssForCausalLM", "Qwen3_5MoeForConditionalGeneration"):
-        facts = ModelFacts("tiny", 4, (1, 2, 3), 8, "", balanced)
-        assert check_file(path, ENGINES["trtllm"], facts, 2).right, balanced
 
 
 DEVICES = [{"device_id": 0, "device_expert": ROW[:5]}, {"device_id": 1, "device_expert": ROW[5:]}]
 
 
-def ascend() -> dict[str, object]:
+def ascend() -> dict[str, Any]:
     layers = [{"layer_id": index, "device_count": 2, "device_list": DEVICES} for index in range(3)]
-    data: dict[str, object] = json.loads(json.dumps({"moe_layer_count": 3, "layer_list": layers}))
+    data: dict[str, Any] = json.loads(json.dumps({"moe_layer_count": 3, "layer_list": layers}))
     return data
 
 
@@ -122,6 +118,8 @@ ASCEND: list[tuple[tuple[str | int, ...], object, bool, bool, str]] = [
     ((*FIRST, 2), 7, False, False, "expert 2 has no"),
     (("layer_list", 1, "device_list"), DEVICES + DEVICES[:1], True, False, "3 devices for 2"),
     (("layer_list", 1, "layer_id"), 2, True, False, "goes by position"),
+    (("layer_list",), ascend()["layer_list"][:2], False, False, "3"),
+    (("moe_layer_count",), 4, False, False, "4"),
 ]
 
 
@@ -131,23 +129,8 @@ ASCEND: list[tuple[tuple[str | int, ...], object, bool, bool, str]] = [
 def test_vllm_ascend(
     tmp_path: Path, where: tuple[str | int, ...], value: object, loads: bool, right: bool, words: str
 ) -> None:
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps(helpers.changed(ascend(), *where, to=value)))
-    found = check_file(path, ENGINES["vllm-ascend"], FACTS, 2)
-    assert (found.loads, found.right) == (loads, right), found.verdict
-    assert any(words in f"{finding.where}: {finding.what}" for finding in found.findings)
-
-
-@pytest.mark.parametrize(
-    ("count", "entries", "loads"), [(2, 2, True), (1, 1, False), (4, 4, True), (3, 4, False), (3, 2, False)]
-)
-def test_vllm_ascend_layers_of_another_model(tmp_path: Path, count: int, entries: int, loads: bool) -> None:
-    layer = ascend()["layer_list"]
-    assert isinstance(layer, list)
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps({"moe_layer_count": count, "layer_list": [layer[0]] * entries}))
-    found = check_file(path, ENGINES["vllm-ascend"], FACTS, 2)
-    assert (found.loads, found.right) == (loads, False)
+    text = json.dumps(helpers.changed(ascend(), *where, to=value))
+    judged(tmp_path / "plan.json", "vllm-ascend", text, loads, right, words)
 
 
 VLLM: list[tuple[dict[str, object], str]] = [
@@ -203,8 +186,6 @@ def test_a_model_whose_layers_engines_count_otherwise_is_refused():
         model_facts(halves)
 
 
-# --- text
-
 BAD = [
     (read_yaml, 'a: !!python/object/apply:os.system ["touch ran"]', "a YAML tag"),
     (read_yaml, "[" * 100_000, "nest"),
@@ -217,9 +198,8 @@ def test_what_would_surprise_a_reader_is_refused(
     tmp_path: Path, read: Callable[[Path], object], text: str, words: str
 ) -> None:
     (tmp_path / "plan").write_text(text)
-    with pytest.raises(InputError, match=words) as caught:
+    with pytest.raises(InputError, match=words):
         read(tmp_path / "plan")
-    assert "\n" not in str(caught.value)
     assert not (tmp_path / "ran").exists()
 
 

@@ -21,31 +21,17 @@ from placement.fleet.options import FleetOptions, Traffic
 from placement.fleet.supply import FleetOnUnits
 from test_placement.builders import joined
 from topology import Cluster, InfeasibleError, InputError, resolve_cluster
-from topology.build import build_cluster, raw_cluster_spec
-from topology.spec import RawLink, RawNode, RawTopology
 
 
 def traffic(
-    cluster: Cluster,
-    *names: str,
-    isl: int = 0,
-    osl: int = 1,
-    tpot_s: float | None = 0.05,
-    **more: float | None,
+    cluster: Cluster, name: str, *, isl: int = 0, osl: int = 1, tpot_s: float = 0.05, ttft_s: float = 2.0
 ) -> Traffic:
-    """The traffic of some models, cut to four layers, in equal shares."""
-    pairs = []
-    for name in names:
-        whole = Deployment(cluster, few_layers(name, 4), Workload(2000))
-        if not isl:
-            pairs.append((whole, None))
-            continue
-        decode, prefill = serving_workloads(whole.workload, isl, osl)
-        pairs.append((replace(whole, workload=decode), replace(whole, workload=prefill)))
-    limit = more.get("ttft_s", 2.0) if isl else None
-    return Traffic(
-        tuple(pairs), (1 / len(names),) * len(names), isl, osl, tpot_s, limit, None if isl else 1.0
-    )
+    """The traffic of a model cut to four layers; without input decode alone."""
+    whole = Deployment(cluster, few_layers(name, 4), Workload(2000))
+    if not isl:
+        return Traffic(((whole, None),), (1.0,), 0, osl, tpot_s, None, 1.0)
+    pair = tuple(replace(whole, workload=part) for part in serving_workloads(whole.workload, isl, osl))
+    return Traffic((pair,), (1.0,), isl, osl, tpot_s, ttft_s, None)
 
 
 def uniform_tok_s(traffic: Traffic) -> float:
@@ -86,21 +72,11 @@ def test_what_is_out_of_reach_says_how_far_one_gets() -> None:
         make_fleet(where, traffic(where, "mixtral-8x7b", isl=1000, osl=10, ttft_s=1e-6), FleetOptions())
 
 
-def test_a_limit_that_nobody_asked_for_is_left_out_where_nothing_holds_it() -> None:
-    where = resolve_cluster("hgx-h100@8")
-    served = replace(traffic(where, "mixtral-8x7b", tpot_s=1e-6), usual=frozenset({"tpot_s"}))
-    found = make_fleet(where, served, FleetOptions())
-    assert found.traffic.tpot_s is None
-    assert "default limit is left out" in found.notes[0]
-
-
 def test_least_per_token_where_no_number_of_tokens_is_asked_for() -> None:
     best = fleet("hgx-h100@24", "mixtral-8x7b", 1000, goal="gpus")
     whole = fleet("hgx-h100@24", "mixtral-8x7b", 1000)
     assert best.tok_s / best.gpus_used >= whole.tok_s / whole.gpus_used * (1 - 2e-3)
 
-
-# --- sizes and fleets
 
 TPOT = 0.02
 LENGTHS = Lengths.of(2000, 300)
@@ -115,15 +91,13 @@ def unlike() -> Deployment:
 
 def fleet_on(deployment: Deployment, lengths: Lengths | None = None) -> Fleet:
     """The fleet with most throughput."""
-    decode, prefill = deployment, None
-    if lengths is not None:
-        decoding, [(_, prefilling)] = lengths.workloads(deployment.workload)
-        decode, prefill = (replace(deployment, workload=one) for one in (decoding, prefilling))
-    isl, osl = (0, 1) if lengths is None else (lengths.isl[0], lengths.osl[0])
-    limits = None if lengths is None else 2.0
-    imbalance = 1.0 if lengths is None else None
-    traffic = Traffic(((decode, prefill),), (1.0,), isl, osl, TPOT, limits, imbalance)
-    return make_fleet(deployment.cluster, traffic, FleetOptions())
+    if lengths is None:
+        served = Traffic(((deployment, None),), (1.0,), 0, 1, TPOT, None, 1.0)
+    else:
+        decode, [(_, prefill)] = lengths.workloads(deployment.workload)
+        pair = replace(deployment, workload=decode), replace(deployment, workload=prefill)
+        served = Traffic((pair,), (1.0,), lengths.isl[0], lengths.osl[0], TPOT, 2.0, None)
+    return make_fleet(deployment.cluster, served, FleetOptions())
 
 
 def asked(tok_s: float, lengths: Lengths | None = None) -> Demand:
@@ -139,8 +113,7 @@ def test_a_unit_of_unlike_domains_is_a_fleet(lengths: Lengths | None) -> None:
     assert found.served.units == 3
     assert found.served.tok_s == pytest.approx(3 * fleet.tok_s, rel=0.01)
     assert found.served.tok_s_per_user >= 1 / TPOT * (1 - 1e-6)
-    assert found.gpus == 3 * 15 + 8
-    assert found.domains == 7
+    assert (found.gpus, found.domains) == (3 * 15 + 8, 7)
     assert found.served.gpus_used == pytest.approx(3 * fleet.gpus_used, rel=0.05)
     assert found.fewer[0].tok_s < found.peak_tok_s
 
@@ -157,28 +130,13 @@ def test_a_fleet_that_saves_a_unit_is_taken(monkeypatch: pytest.MonkeyPatch) -> 
     assert found.served.units == 2
 
 
-def test_what_no_fleet_holds_says_the_best() -> None:
-    demand = replace(asked(1e5), tpot_s=1e-5)
-    with pytest.raises(InfeasibleError, match="the fastest takes"):
-        size(unlike(), demand, fleet=FleetOnUnits(unlike(), demand))
-
-
-def test_a_graph_of_its_own_stands_alone() -> None:
-    spec = resolve_cluster("hgx-h100").spec
-    gpu, fabric = spec.domains[0].gpu, spec.domains[0].fabric
-    nodes = tuple(RawNode(f"g{number}", "gpu", domain="a", gpu=gpu) for number in range(2))
-    raw = raw_cluster_spec("two", RawTopology(nodes, (RawLink(("g0", "g1"), fabric, 18),)))
-    unit = replace(unlike(), cluster=build_cluster(raw))
-    demand = replace(asked(1e5), tpot_s=0.1)
-    found = size(unit, demand, fleet=FleetOnUnits(unit, demand))
-    assert found.served.tok_s >= 1e5
-    assert found.racks.count is None
-    large = replace(unit, model=resolve_model("deepseek-v3"))
-    with pytest.raises(InfeasibleError, match="HBM capacity binds"):
-        size(large, demand, fleet=FleetOnUnits(large, demand))
-
-
 def test_a_mix_of_lengths_needs_domains_of_one_size() -> None:
     mix = Lengths((2000, 100), (300, 300), (0.5, 0.5))
     with pytest.raises(InputError, match="`lengths`: the domains of joined have 7 to 8 GPUs"):
         size(unlike(), asked(1e5, mix), lengths=mix)
+
+
+def test_what_no_fleet_holds_says_the_best() -> None:
+    demand = replace(asked(1e5), tpot_s=1e-5)
+    with pytest.raises(InfeasibleError, match="the fastest takes"):
+        size(unlike(), demand, fleet=FleetOnUnits(unlike(), demand))

@@ -10,17 +10,14 @@ import pytest
 import yaml
 
 from placement.engines.manifests.kubernetes import KUBERNETES
-from placement.engines.manifests.packing import DOMAIN, SWITCHES, Packing, packing_of
+from placement.engines.manifests.packing import DOMAIN
 from placement.engines.manifests.write import ExportRequest, deploy
-from placement.engines.mapping import nearest_nics
 from placement.engines.registry import ENGINES
 from placement.plan import Plan
 from rackplan import plan
-from topology import resolve_cluster
 
 SCHEMAS = yaml.safe_load((Path(__file__).parent / "crds.yaml").read_text())
 TYPES = {"string": str, "integer": int, "boolean": bool, "map": dict}
-LEAF, BLOCK = SWITCHES
 SAYS = {
     "lws": ("podAffinity:", "subGroupSize: 18"),
     "llm-d": ("matchLabelKeys:", "leaderworkerset.sigs.k8s.io/subgroup-key"),
@@ -33,24 +30,15 @@ SAYS = {
 """Of each kind: what a packed replica says, and what one of two domains of 18 hosts says."""
 
 
-def made(cluster: str, ep: int, redundant: int) -> Plan:
-    """A plan whose replicas have ``ep`` GPUs."""
-    return plan(
-        "mixtral-8x7b",
-        cluster,
-        ep=ep,
-        redundant=redundant,
-        stages=1,
-        batch=1,
-        phase="decode",
-        time_limit_s=0.0,
-    )
-
-
 @pytest.fixture(scope="module")
 def plans() -> dict[str, Plan]:
     wanted = {"host": ("hgx-h100@16", 8, 0), "leaf": ("hgx-h100@16", 16, 8), "domain": ("gb200-nvl72", 8, 0)}
-    return {name: made(*given) for name, given in (wanted | {"block": ("gb200-nvl72@144", 144, 136)}).items()}
+    wanted["block"] = ("gb200-nvl72@144", 144, 136)
+    same = {"model": "mixtral-8x7b", "stages": 1, "batch": 1, "phase": "decode", "time_limit_s": 0.0}
+    return {
+        name: plan(cluster=cluster, ep=ep, redundant=redundant, **same)
+        for name, (cluster, ep, redundant) in wanted.items()
+    }
 
 
 def problems(value: Any, shape: Any, where: str) -> list[str]:
@@ -71,16 +59,6 @@ def problems(value: Any, shape: Any, where: str) -> list[str]:
     else:
         good = bool(re.fullmatch(shape[1:-1], value)) if shape[0] == "/" else value in shape.split("|")
     return [] if good else [f"{where}: {value!r} is no {shape}"]
-
-
-def test_the_closest_level_that_holds_each_replica(plans: dict[str, Plan]) -> None:
-    assert packing_of(plans["host"]) is None
-    leaf, domain, block = (packing_of(plans[name]) for name in ("leaf", "domain", "block"))
-    assert (leaf and leaf.level, leaf and leaf.required) == (LEAF, False)
-    assert (domain and domain.level, domain and domain.required) == (DOMAIN, True)
-    assert isinstance(block, Packing)
-    assert (block.level, block.required, block.part, block.hosts) == (BLOCK, False, DOMAIN, 18)
-    assert [level.name for level in block.levels] == ["block", "leaf", "domain", "host"]
 
 
 @pytest.mark.parametrize("kind", KUBERNETES)
@@ -123,19 +101,3 @@ def test_what_prefills_is_kept_beside_what_decodes(paired: Plan, kind: str) -> N
     expected = [("deepseek-v3-prefill", DOMAIN.label, "deepseek-v3-decode")]
     assert near == (expected if kind in ("lws", "llm-d", "kueue", "kai") else [])
     assert any("should share a domain with deepseek-v3-decode" in note for note in deployed.manifest.notes)
-
-
-def test_the_nics_of_a_gpu_are_those_behind_its_switch(tmp_path: Path) -> None:
-    own = "domain: d, node: n0"
-    nodes = [f"{{id: n0.g{i}, kind: gpu, {own}, gpu: h100-sxm}}" for i in range(2)] + ["{id: l, kind: leaf}"]
-    nodes += [
-        f"{{id: n0.{name}, kind: {kind}, {own}}}"
-        for name, kind in (("p", "pcie"), ("m0", "nic"), ("m1", "nic"))
-    ]
-    pairs = ("n0.g0, n0.g1", "n0.g0, n0.p", "n0.p, n0.m0", "n0.p, n0.m1", "n0.m0, l", "n0.m1, l")
-    links = ", ".join(f"{{between: [{pair}], rate: 25 GB/s, latency: 1 us}}" for pair in pairs)
-    (tmp_path / "c.yaml").write_text(f"name: c\nnodes: [{', '.join(nodes)}]\nlinks: [{links}]\n")
-    cluster = resolve_cluster(str(tmp_path / "c.yaml"))
-    assert nearest_nics(cluster, "n0.g0") == ("n0.m0", "n0.m1")
-    assert nearest_nics(cluster, "n0.g1") == ()
-    assert nearest_nics(resolve_cluster("hgx-h100@16"), "d1.n0.g3") == ("d1.n0.g3.nic",)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -14,18 +13,11 @@ from typing import Any
 
 import pytest
 
-from cost.inputs.deployment import Deployment
-from cost.inputs.workload import Workload
-from cost.resolve import resolve_model
-from helpers import few_layers
-from placement.options import PlanOptions
 from placement.plan import Plan
-from placement.planner import make_plan
 from placement.plans.findings import CurveLayout, RedundancyCurve, RedundancyPoint
 from placement.plans.reading import read_plan
 from placement.plans.writing import plan_to_dict, plan_to_json
-from test_placement.builders import loads_for
-from topology import resolve_cluster
+from test_placement.builders import deployed, loads_for, quick
 from topology.base.errors import InputError
 
 REMOVED = object()
@@ -34,25 +26,20 @@ REMOVED = object()
 @cache
 def four_layers() -> Plan:
     """Two replicas on 16 GPUs, one stage each."""
-    model = few_layers("mixtral-8x7b", 4)
-    deployment = Deployment(resolve_cluster("hgx-h100@16"), model, Workload(batch=3))
-    loads = loads_for(model, "zipf:1", "uniform")
-    return make_plan(deployment, loads, PlanOptions(time_limit_s=0.0, ep=8, tp=1, stages=1))
+    deployment = deployed("mixtral-8x7b", "hgx-h100@16", 4, batch=3)
+    return quick(deployment, loads_for(deployment.model, "zipf:1", "uniform"), ep=8, tp=1, stages=1)
 
 
 @cache
 def everything() -> Plan:
     """Four layers on two nodes of four GPUs, everything asked for."""
-    model = few_layers("mixtral-8x7b", 4)
-    deployment = Deployment(resolve_cluster("gb200-nvl72@8"), model, Workload(batch=3))
-    loads = loads_for(model, "zipf:1", "uniform")
-    options = PlanOptions(
-        4, time_limit_s=0.0, ep=8, tp=1, stages=1, spread="node", objective="worst", split="source"
-    )
+    deployment = deployed("mixtral-8x7b", "gb200-nvl72@8", 4, batch=3)
+    loads = loads_for(deployment.model, "zipf:1", "uniform")
+    asked = {"redundant": 4, "spread": "node", "objective": "worst", "split": "source"}
     few = RedundancyPoint(0, 1, 0.5, 3, 90, 100.0, 0.02, 2e9)
     more = replace(few, redundant=8, slots_per_gpu=2, tok_s_per_gpu=140.0)
     curve = RedundancyCurve(layout=CurveLayout(8, 1, 1), points=(few, more))
-    return replace(make_plan(deployment, loads, options), redundancy=curve)
+    return replace(quick(deployment, loads, ep=8, tp=1, stages=1, **asked), redundancy=curve)
 
 
 @cache
@@ -81,41 +68,12 @@ def refusal(data: object, folder: Path) -> str:
     return text
 
 
-def test_keys_are_absolute_layers_and_empty_outside_the_stage() -> None:
-    """DeepSeek-V3 in two stages: layers 3 to 60, each on its own eight GPUs."""
-    deepseek = resolve_model("deepseek-v3")
-    deployment = Deployment(resolve_cluster("hgx-h100@16"), deepseek, Workload())
-    loads = loads_for(deepseek)
-    data = plan_to_dict(make_plan(deployment, loads, PlanOptions(time_limit_s=0.0, ep=8, tp=1, stages=2)))
-    layers = data["experts"]["layers"]
-    assert list(layers) == [str(layer) for layer in range(3, 61)]
-    assert [stage["domains"] for stage in data["stages"]] == [["d0"], ["d1"]]
-    cut = data["stages"][0]["last_layer"]
-    assert data["stages"][1]["first_layer"] == cut + 1
-    for layer, row in layers.items():
-        held = [bool(part) for part in row]
-        assert held == ([True] * 8 + [False] * 8 if int(layer) <= cut else [False] * 8 + [True] * 8)
-
-
-def test_what_a_file_leaves_out_has_its_default(tmp_path: Path) -> None:
-    data = fresh()
-    for key in ("draft_tokens", "accept_length", "overlap"):
-        del data["inputs"]["workload"][key]
-    del data["request"]["engine"]
-    again = read(data, tmp_path)
-    assert again.deployment.workload == four_layers().deployment.workload
-    assert again.score == four_layers().score
-
-
 @pytest.mark.parametrize(
     ("where", "value", "words"),
     [
         (("score", "step_s"), 1e-9, "score.step_s 1e-09 (computed 0.0"),
         (("score", "totals", "tok_s_per_gpu"), 10**400, "score.totals.tok_s_per_gpu 1000"),
-        (("score", "hbm_bytes"), [1], "score.hbm_bytes [1] (computed {'experts'"),
         (("score", "traffic"), "x", ""),  # what is not of the score says nothing
-        (("proof", "objective"), 1.0, "proof.objective 1 (computed 1."),
-        (("proof", "bound"), 9.0, "proof.bound 9 (computed "),
         (("proof", "gap"), 0.5, "proof.gap 0.5 (computed "),
     ],
 )
@@ -138,18 +96,7 @@ def test_a_layout_that_contradicts_the_rest_is_refused(key: str, tmp_path: Path)
     said = refusal(put(data, ("layout", key), 4096), tmp_path)
     assert f"layout: {key}: 4096, but" in said
     assert f" {fresh()['layout'][key]:g}; make them agree" in said
-    for value, at in ((math.nan, "."), (math.inf, "."), (10**400, ": "), ("8", ": ")):
-        said = refusal(put(data, ("layout", key), value), tmp_path)
-        assert f"layout{at}{key}" in said
-        assert len(said) < 400
     assert read(put(data, ("layout", key), REMOVED), tmp_path).layout == four_layers().layout
-
-
-def test_unknown_keys_and_optional_ones_are_fine(tmp_path: Path) -> None:
-    data = fresh()
-    data["more"] = data["stages"][0]["more"] = data["inputs"]["more"] = 1
-    del data["score"], data["baselines"], data["inputs"]["sha256"], data["request"]["seed"]
-    assert read(data, tmp_path).request.seed == 0
 
 
 KEYS = [
@@ -200,39 +147,30 @@ def one(*path: str | int, to: object) -> Callable[[dict[str, Any]], dict[str, An
     return lambda data: put(data, path, to)
 
 
-def layer(number: int, row: Callable[[list[list[int]]], list[list[int]]]) -> Callable[[dict[str, Any]], Any]:
-    """Change a layer's row, in both replicas alike."""
-
-    def change(data: dict[str, Any]) -> dict[str, Any]:
-        held = data["experts"]["layers"][str(number)]
-        half = row(held[:8])
-        return put(data, ("experts", "layers", str(number)), half + half)
-
-    return change
-
-
-def first(value: list[int]) -> Callable[[list[list[int]]], list[list[int]]]:
-    return lambda row: [value, *row[1:]]
+def twice_on_a_gpu(data: dict[str, Any]) -> dict[str, Any]:
+    half = [[0, 0], [1, 2], [3, 4], [5, 6], [7, 0], [1, 2], [3, 4], [5, 6]]
+    return put(data, ("experts", "layers"), {str(layer): half + half for layer in range(4)})
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (one("schema_version", to=2), "by an older rackplan (schema 2; this one reads 3); create"),
-        (one("schema_version", to=4), "by a newer rackplan (schema 4; this one reads 3); upgrade"),
-        (
-            one("stages", 1, "gpus", 0, to="d9.n0.g0"),
-            "stages[1]: gpus: 'd9.n0.g0' is not a GPU of hgx-h100@16",
-        ),
+        (one("stages", 1, "gpus", 0, to="d9.n0.g0"), "stages[1]: gpus: 'd9.n0.g0' is not a GPU"),
+        (twice_on_a_gpu, "holds expert 0 more than once"),
+        (one("limit_s", to=-1), "limit_s"),
         (one("stages", 1, "last_layer", to=2), "replicas differ"),
         (everywhere(("last_layer",), 10**30), "do not hold layers 0 to 3"),
         (one("experts", "layers", "1", 0, to=[7]), "experts: layers: 1: expert 6 has no copy"),
-        (layer(1, first([10**30])), f"experts: layers: 1: expert {10**30} does not exist"),
-        (layer(1, first([0, 1])), "experts: layers: 1: its GPUs have other numbers of slots than in layer 0"),
+        (
+            lambda data: put(
+                data, ("experts", "layers", "1"), [[10**30], *data["experts"]["layers"]["1"][1:]]
+            ),
+            f"experts: layers: 1: expert {10**30} does not exist",
+        ),
         (one("experts", "layers", "4", to=[[]] * 16), "has no such layer with experts"),
         (one("inputs", "workload", "batch", to=10**8), "HBM capacity binds"),
         (one("inputs", "loads", "names", to=["a"]), "inputs: loads: names: 1 names for 2 scenarios"),
-        (one("inputs", "loads", "tokens", 0, 1, 2, to=math.nan), "inputs.loads.tokens"),
         (one("inputs", "loads", "tokens", 0, 1, to=[0.0] * 8), "a layer has no tokens at all"),
     ],
 )
@@ -240,16 +178,6 @@ def test_broken_plans_are_refused_by_place(
     change: Callable[[dict[str, Any]], dict[str, Any]], words: str, tmp_path: Path
 ) -> None:
     assert words in refusal(change(fresh()), tmp_path)
-
-
-def test_two_copies_on_one_gpu_are_no_legal_plan(tmp_path: Path) -> None:
-    data = fresh()
-    for number in range(4):
-        twice = [[0, 0], [1, 2], [3, 4], [5, 6], [7, 0], [1, 2], [3, 4], [5, 6]]
-        put(data, ("experts", "layers", str(number)), twice + twice)
-    text = refusal(data, tmp_path)
-    assert "not a legal plan" in text
-    assert "holds expert 0 more than once" in text
 
 
 @pytest.mark.parametrize("text", ["[]", "3", "\ufeff{}"], ids=["list", "number", "byte order mark"])
@@ -285,29 +213,12 @@ def test_the_split_is_what_is_scored(tmp_path: Path) -> None:
     assert best != source
 
 
-def test_a_plan_that_breaks_its_failure_domains_is_not_legal(tmp_path: Path) -> None:
-    data = fresh(everything)
-    rows = data["experts"]["layers"]["0"]
-    copies = Counter(expert for row in rows for expert in row)
-    for row in rows[1:3]:  # two more of the first, instead of what has copies to spare
-        slot = max(range(len(row)), key=lambda slot: copies[row[slot]])
-        copies[row[slot]] -= 1
-        row[slot] = rows[0][0]
-    with pytest.raises(InputError, match=r"of one failure domain, hold expert .: . of its . copies at most"):
-        read(data, tmp_path)
-    data["request"]["spread"] = "gpu"
-    data["failures"] = None
-    read(data, tmp_path)
-
-
 BREAKS: list[tuple[tuple[str | int, ...], object, str]] = [
     (("request", "spread"), "pod", "request: spread: 'pod' must be"),
     (("scenarios", "rows", 0, "name"), "other", "scenarios: rows: of other"),
     (("failures", "layers", 0, "layer"), 9, "failures: layers[0]: layer"),
     (("failures", "experts"), [], "failures: experts: it lists 0"),
-    (("failures", "what_if", 0, "worst"), "d9.n0.g0", "failures: what_if[0]: worst: 'd9.n0.g0' is not a gpu"),
     (("redundancy", "points", 0, "redundant"), 10_000, "redundancy: points"),
-    (("redundancy", "layout", "ep"), "8", "redundancy: layout: ep"),
 ]
 
 

@@ -1,11 +1,11 @@
-"""Whole placements: status, promises, odd shapes, real loads, time limit and Ctrl-C."""
+"""Whole placements and their steps: status, promises, odd shapes, real loads, Ctrl-C; legal and never worse."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement import budget as budget_module
-from placement.budget import Budget
-from placement.experts.bounds import lower_bound
-from placement.experts.counts import replicate
+from placement.budget import Budget, evenly
+from placement.experts.counts import fold_counts, folded_peak, folds, least_peak, replicate
+from placement.experts.local_search import exchange_down, swap_down
+from placement.experts.matching import matched
 from placement.experts.pack import pack
-from placement.experts.problem import Problem, keep_better, make_problem, spread_slots
+from placement.experts.problem import Problem, make_problem, spread_slots
 from placement.experts.result import ExpertResult
-from placement.experts.solve import search, solve
+from placement.experts.soft_max import anneal
+from placement.experts.solve import solve
+from placement.options import Objective
 from placement.verify import verify_experts
+from tiny_cases import unlike_gpus
+from topology.base.errors import InputError
 
 REAL = sorted((Path(__file__).parents[3] / "shared" / "data" / "expert_loads").glob("*.npy"))
 
@@ -60,21 +65,6 @@ def test_odd_shapes(problem: Problem, status: str) -> None:
     assert place(problem).status == status
 
 
-def test_more_gpus_than_copies_is_proven_with_one_slot_each() -> None:
-    loads = np.random.default_rng(0).lognormal(0, 1, (58, 256)) * 1e18
-    result = place(make_problem(loads, spread_slots(256, 320, 32)))
-    assert result.status == "OPTIMAL"
-    assert result.gap == pytest.approx(0.0, abs=1e-9)
-    assert any("provably optimal" in line for line in result.log)
-    assert result.baselines["eplb_global"].assignment is None
-
-
-def test_the_time_limit_holds() -> None:
-    start = time.monotonic()
-    place(skewed(layers=40, experts=128, gpus=32), time_limit_s=1.0)
-    assert time.monotonic() - start < 6
-
-
 def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = skewed(layers=6, experts=36, gpus=9, redundant=0)
     calls = []
@@ -90,31 +80,6 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) == 3
     assert result.objective == pytest.approx(calls[-1][2])
     assert any("stopped early" in line for line in result.log)
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize("layers", [6, 2])
-def test_a_search_within_a_limit_improves_every_wide_layer(layers: int) -> None:
-    loads = np.random.default_rng(0).dirichlet(np.full(64, 0.3), size=6)[:layers]
-    problem = make_problem(loads, spread_slots(64, 64, 64))
-    rows = pack(problem, replicate(problem))
-    budget = Budget(1.5)
-    found, log = search(problem, rows, lower_bound(problem), budget, seed=3)
-    assert problem.legal(found).all()
-    assert not budget.interrupted
-    assert (problem.evaluate(found) < 0.95 * problem.evaluate(rows)).all()
-    assert any("other copy counts" in line for line in log)
-
-
-def test_only_what_is_better_is_kept() -> None:
-    problem = Problem(np.array([[2.0, 1.0, 1.0], [2.0, 1.0, 1.0]]), np.array([2, 2]))
-    rows = np.array([[0, 1, 2, 0], [0, 1, 0, 2]], dtype=np.int32)
-    others = np.array([[0, 1, 1, 2], [0, 1, 1, 2]], dtype=np.int32)
-    before = rows.copy()
-    assert keep_better(problem, rows, np.array([0, 1]), others) == 0  # 2.5 of 2 against 2 of 2
-    assert (rows == before).all()
-    assert keep_better(problem, others, np.array([1]), before[1:]) == 1
-    assert others.tolist() == [[0, 1, 1, 2], [0, 1, 0, 2]]
 
 
 @pytest.mark.skipif(not REAL, reason="the reference loads are not beside the repository")
@@ -185,3 +150,126 @@ def test_the_same_bytes_on_any_machine() -> None:
         for kind in kinds
     }
     assert len(found) == 1
+
+
+def test_a_rare_workload_is_heard_beside_many_alike() -> None:
+    gains = []
+    for seed in range(1, 9):
+        rng = np.random.default_rng(seed)
+        common, rare = rng.lognormal(0, 0.8, (2, 3, 56))
+        tokens = np.stack([common * rng.lognormal(0, 0.02, common.shape) for _ in range(9)] + [rare])
+        grouped = make_problem(tokens, np.full(16, 4))
+        shared, plain = (
+            solve(replace(grouped, grouped=votes)).assignment.balancedness(rare).mean()
+            for votes in (True, False)
+        )
+        gains.append(shared - plain)
+    assert np.mean(gains) > 0.01
+
+
+def one_by_one(problem: Problem, load: np.ndarray) -> list[int]:
+    copies = np.ones(load.size, dtype=np.int64)
+    for _ in range(problem.slots - load.size):
+        copies[np.argmax(np.where(copies < problem.most_copies, load / copies, -1.0))] += 1
+    return copies.tolist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("gpus", "redundant"), [(8, 8), (40, 208), (300, 268), (600, 568)])
+@pytest.mark.parametrize("falling", [True, False])
+def test_greedy_counts_give_one_copy_after_the_other(gpus: int, redundant: int, falling: bool) -> None:
+    """Given by sorting where loads fall; else, of many spare copies, most are given at once."""
+    loads = np.random.default_rng(redundant).lognormal(0, 1.2, (4, 32))
+    loads[3, 5:] = 0.0
+    loads[2] = np.round(loads[2] + 0.5)  # ties
+    if falling:
+        loads = -np.sort(-loads, axis=1)
+    problem = make_problem(loads, spread_slots(32, gpus, redundant))
+    for row, load in zip(replicate(problem), problem.mean, strict=True):
+        assert row.tolist() == one_by_one(problem, load)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 10**6))
+def test_copies_are_packed_exchanged_and_matched_legally_and_no_step_is_worse(seed: int) -> None:
+    """Few, many, unequal slots; fast and slow GPUs."""
+    rng = np.random.default_rng(seed)
+    gpus, experts = int(rng.integers(2, 9)), int(rng.integers(3, 14))
+    slots = np.minimum(rng.integers(0, 5, gpus), experts)
+    slots[0] = experts
+    speed = rng.choice([0.7, 1.0, 1.5], gpus) if seed % 3 == 0 else None
+    problem = make_problem(rng.lognormal(0, 1.5, (3, experts)), slots, speed)
+    copies, enough = replicate(problem), np.ones(3)
+    packed = pack(problem, copies)
+    if speed is None:
+        assert (least_peak(problem, copies) <= problem.evaluate(packed) * (1 + 1e-9)).all()
+    exchanged = exchange_down(problem, packed, enough)
+    assert problem.legal(exchanged).all()
+    assert (problem.evaluate(exchanged) <= problem.evaluate(packed) * (1 + 1e-9)).all()
+    together = matched(problem, copies, enough, 4)
+    assert problem.legal(together).all()
+    assert (problem.assignment(together).copies == copies).all()
+    alone = matched(problem.rows(np.array([1])), copies[[1]], enough[:1], 4)
+    assert (alone == together[1]).all()
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(0, 10**6))
+def test_searched_counts_are_legal_and_no_worse(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    gpus = int(rng.integers(2, 12))
+    loads = -np.sort(-rng.lognormal(0, 1.5, (3, int(rng.integers(2, 2 * gpus + 1)))), axis=1)
+    problem = make_problem(loads, np.full(gpus, 2))
+    assert folds(problem)
+    start = replicate(problem)
+    found, peak = fold_counts(problem, start, np.ones(3))
+    assert peak == pytest.approx(folded_peak(problem, found))
+    assert (peak <= folded_peak(problem, start)).all()
+    assert problem.counts_fit(found).all()
+    assert (found.sum(axis=1) == problem.slots).all()
+    assert found.min() >= 1
+    assert problem.legal(pack(problem, found)).all()
+    greedy = problem.evaluate(swap_down(problem, pack(problem, start)))
+    assert (solve(problem).max_load <= greedy * (1 + 1e-9)).all()
+
+
+def test_two_slots_per_gpu_gain_much() -> None:
+    """Zipf loads, 576 slots on 288 GPUs: 1.14 with greedy counts, 1.035 by the search."""
+    problem = make_problem(1 / np.arange(1.0, 257)[None], spread_slots(256, 288, 320))
+    greedy = replicate(problem)
+    before = problem.evaluate(swap_down(problem, pack(problem, greedy)))[0]
+    assert before > 1.13
+    assert solve(problem).max_load[0] < 1.035
+
+
+@pytest.mark.parametrize(
+    ("loads", "words"),
+    [
+        ([[1.0, np.nan]], "row 0, expert 1: nan"),
+        ([[1.0, 2.0], [-3.0, 1.0]], "row 1, expert 0: -3.0"),
+        ([[1.0, 2.0], [0.0, 0.0]], "row 1: all zero"),
+        ([1.0, 2.0], "shape"),
+    ],
+)
+def test_loads_that_cannot_be(loads: object, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        make_problem(loads, [1, 1])  # type: ignore[arg-type]
+
+
+def test_rows_are_scaled_to_mean_one_even_near_overflow() -> None:
+    problem = make_problem([[1e308, 1e308, 0.0, 1e308], [1e-300, 3e-300, 0.0, 0.0]], [2, 2])
+    assert problem.mean.mean(axis=1) == pytest.approx([1.0, 1.0])
+    assert problem.mean[1].tolist() == pytest.approx([1.0, 3.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("objective", ["mean", "worst"])
+@pytest.mark.parametrize("fast", [1.0, 1.7])
+def test_legal_no_worse_and_the_same_every_time(objective: Objective, fast: float) -> None:
+    problem, start = unlike_gpus(objective, fast=fast)
+    first, second = start.copy(), start.copy()
+    better = anneal(problem, first, rounds=evenly(20))
+    anneal(problem, second, rounds=evenly(20))
+    assert better > 0
+    np.testing.assert_array_equal(first, second)
+    assert verify_experts(problem.assignment(first), problem.average) == []
+    assert problem.evaluate(first).mean() < problem.evaluate(start).mean()
+    np.testing.assert_array_equal(problem.assignment(first).copies, problem.assignment(start).copies)

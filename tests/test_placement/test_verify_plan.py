@@ -1,35 +1,33 @@
-"""Every rule of a legal plan and of a legal assignment, broken one at a time."""
+"""Every rule of a legal plan and of a legal assignment, broken one at a time; copies in failure domains."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cost.experts.assignment import Assignment
-from cost.experts.loads import read_loads
-from cost.experts.traces.counts import Wanted
-from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
-from cost.inputs.workload import Workload
-from helpers import few_layers
-from placement.experts.problem import Problem
-from placement.options import PlanOptions
+from placement.experts.anti_affinity import any_spread
+from placement.experts.failure_domains import can_spread, require_apart, spread_row
+from placement.experts.problem import Problem, make_problem, spread_slots
+from placement.experts.solve import solve
 from placement.plan import Plan
-from placement.planner import make_plan
 from placement.verify import verify_experts, verify_plan
-from topology import resolve_cluster
+from test_placement.builders import deployed, quick
+from tiny_cases import MOST_WAYS, ways_to_fill
+from topology.base.errors import InfeasibleError
 
 
 @cache
 def legal() -> Plan:
-    model = few_layers("mixtral-8x7b", 4)
-    deployment = Deployment(resolve_cluster("hgx-h100@16"), model, Workload(batch=2))
-    loads = read_loads(["zipf:1"], Wanted(tuple(model.moe_layers), 4, 8), seed=0)
-    return make_plan(deployment, loads, PlanOptions(time_limit_s=0.0, redundant=8))
+    return quick(deployed("mixtral-8x7b", "hgx-h100@16", 4, batch=2), "zipf:1", redundant=8)
 
 
 def experts_of(rows: object, gpus: int = 8) -> Assignment:
@@ -52,9 +50,6 @@ def plan_with(
 
 
 FIRST, SECOND, ALL = range(8), range(8, 16), range(4)
-
-
-STRANGERS = range(8, 24)
 DOUBLE = experts_of([[0, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6]] * 4)
 
 
@@ -62,18 +57,13 @@ DOUBLE = experts_of([[0, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6]] * 4)
     ("plan", "words"),
     [
         (plan_with([[(FIRST, range(3))]]), r"replica 0: its stages hold layers \[0, 1, 2\], not 0 to 3"),
-        (plan_with([[(FIRST, range(2)), (SECOND, range(3, 4))]]), "its stages hold layers"),
         (plan_with([[(FIRST, ALL)], [(range(7, 15), ALL)]]), r"GPU d0\.n0\.g7 is in two stages"),
-        (plan_with([[(STRANGERS, ALL)]]), "GPU number 16 of 16"),
+        (plan_with([[(range(8, 24), ALL)]]), "GPU number 16 of 16"),
         (plan_with([[(FIRST, ALL)]], tp=3), r"TP 3 does not divide layers 0 to 3"),
         (plan_with([[(range(5, 13), ALL)]], tp=8), "into groups within a domain"),
         (plan_with([[(FIRST, ALL)]], experts=[None]), "no experts are placed"),
         (plan_with([[(FIRST, ALL)]], experts=[one_copy(3)]), r"shape of slot_expert: \(3, 8\)"),
         (plan_with([[(FIRST, ALL)]], experts=[DOUBLE]), "GPU 0 holds expert 0 more than once"),
-        (
-            plan_with([[(FIRST, ALL)]], experts=[experts_of([[9, *range(1, 8)]] * 4)]),
-            r"expert 9 is not in 0\.\.7",
-        ),
     ],
 )
 def test_each_rule_is_checked(plan: Plan, words: str) -> None:
@@ -81,27 +71,14 @@ def test_each_rule_is_checked(plan: Plan, words: str) -> None:
     assert any(re.search(words, line) for line in wrong), wrong
 
 
-def test_memory_is_checked_on_every_stage() -> None:
-    plan = plan_with([[(FIRST, range(1)), (SECOND, range(1, 4))]])
-    full = replace(plan, deployment=plan.deployment.with_batch(10**6))
-    wrong = verify_plan(full)
-    assert "sequences per GPU, and engines run" in wrong[0]
-    assert len(wrong) == 3
-    assert all(re.search(r"GB per GPU, [\d.]+ GB usable", line) for line in wrong[1:])
-
-
 def test_memory_is_checked_to_the_byte() -> None:
     """The largest batch of the score is legal, one more is not."""
     most = legal().score.max_batch
     assert verify_plan(replace(legal(), deployment=legal().deployment.with_batch(most))) == []
     assert verify_plan(replace(legal(), deployment=legal().deployment.with_batch(most + 1))) != []
-
-
-def test_all_violations_are_listed() -> None:
-    plan = plan_with([[(FIRST, range(3))], [(FIRST, range(3))]], tp=3, experts=[one_copy(2)])
-    text = "\n".join(verify_plan(plan))
-    for words in ("replica 0", "replica 1", "two stages", "TP 3", "shape of slot_expert"):
-        assert words in text
+    staged = plan_with([[(FIRST, range(1)), (SECOND, range(1, 4))]])
+    full = verify_plan(replace(staged, deployment=staged.deployment.with_batch(10**6)))
+    assert len([line for line in full if re.search(r"GB per GPU, [\d.]+ GB usable", line)]) == 2
 
 
 # --- assignments
@@ -131,9 +108,100 @@ def test_each_violation_is_named(broken: Assignment, words: str) -> None:
     assert any(words in violation for violation in verify_experts(broken, PROBLEM))
 
 
-def test_copies_in_one_failure_domain_are_named() -> None:
-    """GPUs 0 and 1 are one node; expert 0 is on both."""
-    spread = Problem(np.ones((1, 3)), np.array([1, 1, 2]), spread=np.array([7, 7, 3]))
-    gpus = [0, 1, 2, 2]
-    found = verify_experts(assignment([[0, 0, 1, 2]], gpus, count=3), spread)
-    assert found == ["row 0: GPUs 0 and 1, of one failure domain, both hold expert 0"]
+def check(experts: int, slots: np.ndarray, domains: np.ndarray) -> bool:
+    """Hold the verdict, the message and the placement against all ways; whether there is one."""
+    problem = Problem(np.ones((1, experts)), slots, spread=domains)
+    any_legal = bool(problem.legal(ways_to_fill(experts, slots)).any())
+    assert can_spread(experts, slots, domains) == any_legal
+    if any_legal:
+        require_apart(experts, slots, domains)
+        assert problem.legal(spread_row(experts, slots, domains)[None]).all()
+    else:
+        with pytest.raises(InfeasibleError, match="goes"):
+            require_apart(experts, slots, domains)
+        with pytest.raises(ValueError, match="cannot be spread"):
+            spread_row(experts, slots, domains)
+    ways = ways_to_fill(experts, slots) * 9 + np.repeat(domains, slots)
+    used = np.unique(domains[slots > 0]).size
+    if (np.diff(np.sort(ways, axis=1), axis=1) > 0).all(axis=1).any():  # no expert twice in a domain
+        require_apart(experts, slots, domains, once=True)
+    else:
+        with pytest.raises(InfeasibleError, match=f"at most `redundant` {experts * (used - 1)} goes"):
+            require_apart(experts, slots, domains, once=True)
+    return any_legal
+
+
+def test_copies_can_be_apart_where_one_of_all_ways_is_legal() -> None:
+    verdicts = set()
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        experts, gpus = int(rng.integers(1, 6)), int(rng.integers(1, 8))
+        slots = rng.integers(0, min(experts, 4) + 1, gpus)
+        ways = math.prod(math.comb(experts, held) for held in slots.tolist())
+        if slots.sum() >= experts and ways <= MOST_WAYS:
+            spread = rng.integers(0, int(rng.integers(1, 5)), gpus)
+            domains = np.unique(spread, return_inverse=True)[1].reshape(-1)
+            verdicts.add(check(experts, slots, domains))
+    assert verdicts == {True, False}
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 10**6))
+def test_legal_is_what_verify_says(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    experts, gpus = int(rng.integers(1, 5)), int(rng.integers(1, 5))
+    slots = rng.integers(0, experts + 1, gpus)
+    slots[0] = experts
+    spread = rng.integers(0, 3, gpus) if seed % 2 else None
+    problem = Problem(np.ones((1, experts)), slots, spread=spread)
+    row = rng.integers(-1 if seed % 5 == 0 else 0, experts + (seed % 7 == 0), (1, problem.slots))
+    if seed % 3 == 0:  # distinct on each GPU, so that not all rows are illegal
+        row[0] = np.concatenate([rng.permutation(experts)[:held] for held in slots])
+    fine = verify_experts(problem.assignment(row), problem) == []
+    assert problem.legal(row.astype(np.int32))[0] == fine
+    if np.array_equal(np.unique(row), np.arange(experts)):
+        assert (problem.over_cap(row.astype(np.int32))[0] == 0) == fine
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 10**6))
+def test_copies_are_dealt_out_legally_wherever_that_can_be(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    gpus, experts = int(rng.integers(2, 12)), int(rng.integers(2, 20))
+    slots = rng.integers(0, experts + 1, gpus) if seed % 2 else np.full(gpus, min(experts, 4))
+    domain = np.unique(rng.integers(0, int(rng.integers(1, gpus + 1)), gpus), return_inverse=True)[1]
+    if slots.sum() < experts or not can_spread(experts, slots, domain):
+        return
+    problem = Problem(rng.lognormal(0, 1, (2, experts)), slots, spread=domain)
+    dealt = any_spread(problem)
+    assert verify_experts(problem.assignment(dealt), problem) == []
+    names = rng.permutation(experts).astype(np.int32)
+    renamed = any_spread(replace(problem, loads=problem.loads[:, :, np.argsort(names)]))
+    np.testing.assert_array_equal(renamed, names[dealt])
+
+
+@pytest.mark.parametrize(
+    ("redundant", "split", "several", "objective"),
+    [
+        (1, "source", 3, "mean"),
+        (39, "lp", 3, "worst"),
+        (41, "even", 3, "worst"),
+    ],
+)
+def test_second_copies_come_first_whatever_they_cost(
+    redundant: int, split: str, several: int, objective: str
+) -> None:
+    nodes = np.arange(24) // 4
+    loads = np.random.default_rng(0).lognormal(0, 1.6, (several, 2, 40))
+    problem = make_problem(
+        loads, spread_slots(40, 24, redundant), spread=nodes, objective=objective, split=split, nodes=nodes
+    )
+    found = solve(problem)
+    assert verify_experts(found.assignment, problem) == []
+    copies = found.assignment.copies
+    assert (copies.min() > 1) if redundant >= 40 else (copies.max() == 2)
+    assert (found.bound <= found.max_load * (1 + 1e-9)).all()
+    for row, layer in zip(found.assignment.slot_expert, copies, strict=True):
+        for expert in range(40):
+            there = set(nodes[found.assignment.slot_gpu[row == expert]].tolist())
+            assert len(there) >= min(layer[expert], 2)

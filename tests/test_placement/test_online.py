@@ -9,13 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cost.experts.loads import ExpertLoads
 from placement.arrays import Experts, Floats
 from placement.experts.problem import Problem, make_problem
 from placement.experts.solve import solve
+from placement.migrate.moved import expert_bytes
 from placement.migrate.task import MigrationTask
 from placement.online import votes
 from placement.online.balancer import replan, start
-from placement.online.state import OnlineOptions, OnlineState, Record
+from placement.online.memory import Memory
+from placement.online.setting import plan_setting
+from placement.online.state import OnlineOptions, OnlineState
+from placement.options import PlanOptions
+from placement.planner import make_plan
+from test_placement.builders import deployed
 from topology.base.errors import InputError
 
 LAYERS, EXPERTS, GPUS, EACH = 4, 16, 8, 3
@@ -113,33 +120,6 @@ def test_moves_stop_where_they_cost_more_than_they_gain() -> None:
     assert moves[0] > moves[-1] == 0
 
 
-def test_promises_count_by_what_came_true_of_them() -> None:
-    assert Record().trust == 1.0
-    record = Record().after(10.0, 8.0)
-    assert record.trust == pytest.approx(0.8)
-    assert record.after(10.0, 4.0).trust == pytest.approx((0.9 * 8 + 4) / (0.9 * 10 + 10))
-    assert record.after(10.0, -30.0).trust == 0.0
-
-
-def test_what_never_comes_true_is_no_longer_bought() -> None:
-    """Windows that say nothing of the next ones, beside stored loads that the plan was made for."""
-    known, static = stored_and_static()
-    rng = np.random.default_rng(5)
-    windows = known[rng.integers(0, 3, 12)] * rng.lognormal(sigma=1.0, size=(12, LAYERS, EXPERTS))
-    _, moves = played(start(EXPERTS, SLOTS, stored=known, static=static), windows, static)
-    assert sum(moves[6:]) <= 0.25 * sum(moves[:3])
-
-
-def test_the_first_plan_of_all_counts_no_moves() -> None:
-    known = workloads(2)
-    window = blended(known, 2)[0]
-    stored = replan(start(EXPERTS, SLOTS, stored=known), window)
-    assert stored.moves == 0
-    assert (stored.slot_expert == robust(known)).all()
-    alone = replan(start(EXPERTS, SLOTS), window)
-    assert balance(window, alone.slot_expert) > 0.9
-
-
 def test_a_layer_without_tokens_stays() -> None:
     known = workloads(2)
     window = blended(known, 2)[0]
@@ -171,23 +151,20 @@ def test_what_must_be_restored_is_counted_beside_the_budget(budget: float | None
         assert forced <= moved(old, found.slot_expert) <= forced + budget * old.size
 
 
-def bad_window(at: float) -> Floats:
-    window = np.ones((LAYERS, EXPERTS))
-    window[2, 3] = at
-    return window
-
-
 def test_what_cannot_be_used_is_refused() -> None:
-    state = start(EXPERTS, SLOTS, layers=LAYERS)
+    state, window = start(EXPERTS, SLOTS, layers=LAYERS), np.ones((LAYERS, EXPERTS))
     for value in (np.nan, np.inf, -1):
+        broken = window.copy()
+        broken[2, 3] = value
         with pytest.raises(InputError, match=r"at \[2, 3\]"):
-            replan(state, bad_window(value), LINEAR)
-    with pytest.raises(InputError, match="shape"):
-        replan(state, np.ones((LAYERS, EXPERTS + 1)), LINEAR)
-    with pytest.raises(InputError, match="shape"):
-        replan(state, np.ones((LAYERS, EXPERTS)), LINEAR[:, 1:])
-    with pytest.raises(InputError, match="expert 16"):
-        replan(state, np.ones((LAYERS, EXPERTS)), np.where(LINEAR == 15, 16, LINEAR))
+            replan(state, broken, LINEAR)
+    for loads, old, words in (
+        (np.ones((LAYERS, EXPERTS + 1)), LINEAR, "shape"),
+        (window, LINEAR[:, 1:], "shape"),
+        (window, np.where(LINEAR == 15, 16, LINEAR), "expert 16"),
+    ):
+        with pytest.raises(InputError, match=words):
+            replan(state, loads, old)
     with pytest.raises(InputError, match="budget"):
         OnlineOptions(budget=5)
     with pytest.raises(InputError, match="slots for"):
@@ -221,3 +198,38 @@ def test_a_re_plan_keeps_its_budget_and_every_expert(
     assert new.size - problem.on_gpus(new).sum() <= doubles
     if most == 0:
         assert (new == old).all()
+
+
+def test_a_swap_of_two_experts_by_hand() -> None:
+    """Two copies travel from GPU to GPU over links of 450 GB/s, both ways at once."""
+    tokens = np.random.default_rng(0).lognormal(4, 0.5, (1, 2, 8))
+    deployment = deployed("mixtral-8x7b", "hgx-h100", 2, batch=8)
+    options = PlanOptions(time_limit_s=0.0, ep=8, redundant=0)
+    plan = make_plan(deployment, ExpertLoads(tokens, ("drawn",), synthetic=False), options)
+    setting = plan_setting(plan, 100)
+    old = setting.groups[0].start
+    new = old.copy()
+    new[1, [0, 5]] = old[1, [5, 0]]
+    moves = setting.costs.moves([old], [new])
+    size = expert_bytes(plan)[1]
+    assert size == 3 * 4096 * 14336 * 2
+    assert (moves.copies, moves.bytes) == (2, 2 * size)
+    assert moves.seconds == pytest.approx(size / 450e9, rel=0.01)
+    assert setting.costs.moves([old], [old]).seconds == 0
+
+
+def remembered(windows: Floats, most: int = 8) -> Memory:
+    last = np.zeros(windows.shape[1:])
+    memory = Memory.empty(*last.shape)
+    for window in windows:
+        memory, last = memory.with_window(window, last, most), window
+    return memory
+
+
+def test_the_surprise_of_a_window_by_hand() -> None:
+    """The first window has no tokens in the second layer: the mean of the first two is 2, 2 and 2, 0."""
+    first, second, third = np.array([[[1.0, 3], [0, 0]], [[3, 1], [2, 0]], [[2, 2], [0, 2]]])
+    assert remembered(np.array([first, second])).surprise == pytest.approx(0.5)
+    # mean squares: (1 + 1 + 4 + 4) / 4 from the last window, (4 + 4) / 4 from the mean
+    surprise = remembered(np.array([first, second, third])).surprise
+    assert surprise == pytest.approx(0.5 + 0.35 * (2.5 / (2 * 2.0) - 0.5))

@@ -111,6 +111,12 @@ def test_the_best_of_all_counts(data: st.DataObject) -> None:
     assert fewer.requests / again.scale == pytest.approx(answer.requests / problem.scale, rel=3e-4)
 
 
+def test_many_domains_of_a_class_are_filled() -> None:
+    """A block of two GPUs beside one of one in each of forty domains of three."""
+    problem, answer = solved([column(DECODE, 1.0, 2), column(PREFILL, 1.0, 1)], classes((3, 40)))
+    assert answer.requests / problem.scale == pytest.approx(40.0, rel=3e-4)
+
+
 def test_slow_gpus_come_last_and_cost_what_they_cost() -> None:
     columns = [column(DECODE, 10.0, 2), column(DECODE, 5.0, 2, slow=0), column(PREFILL, 100.0, 1)]
     of = classes((5, 1), slow=1)

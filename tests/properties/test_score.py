@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.inputs.layout import StageSpec
 from cost.inputs.machine import PEAK
 from cost.step.step import batch_cost
 from topology import Evidence, InfeasibleError, InputError
-from topology.base.figures import weakest
 
 
 def test_the_slowest_replica_sets_the_step_and_each_its_own_throughput(toy):
@@ -63,8 +61,6 @@ def test_evidence_is_the_weakest_in_use(toy):
     assert evidence(guessed) is Evidence.PROJECTED
     assert evidence(guessed, half) is Evidence.DATASHEET
     lossy = toy.coefficients(ideal=False)
-    kernel = toy.deployment(plain, efficiency=lossy).kernel(StageSpec(tuple(range(8)), range(3)))
-    assert evidence(plain, efficiency=lossy) is weakest(f.kind for f in kernel.figures().values())
     assumed = replace(lossy, table={**lossy.table, "overlap": toy.figure(0.5, "1", Evidence.ASSUMED)})
     assert evidence(plain, efficiency=assumed) is Evidence.ASSUMED
     assert evidence(plain, synthetic=True) is Evidence.ASSUMED

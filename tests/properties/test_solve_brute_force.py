@@ -71,6 +71,22 @@ def test_counts_fit_is_exact(experts: int, slots: tuple[int, ...]) -> None:
     assert {c for c, fit in zip(every, fits, strict=True) if fit} == placed
 
 
+def test_the_joint_bound_is_not_only_the_mean_or_the_largest_copy() -> None:
+    """The largest expert cannot have two copies, and something sits beside it: 10 of a mean of 6."""
+    problem = Problem(np.array([[9.0, 5.0, 1.0, 1.0, 1.0, 1.0]]), np.array([2, 2, 2]))
+    assert neighbours(problem)[0] == pytest.approx(10 / 6)
+    assert mean_load(problem)[0] == pytest.approx(1.0)
+    assert copy_under(problem, replicate(problem))[0] == pytest.approx(9 / 6)
+
+
+def test_prices_prove_what_means_and_copies_do_not() -> None:
+    """Zipf loads, four slots a GPU, one copy in nine spare: 1.123 is reached, and nothing below 1.11 can be."""
+    problem = make_problem(1 / np.arange(1.0, 257)[None], spread_slots(256, 72))
+    low = lower_bound(problem)
+    assert low[0] == pytest.approx(1.0)
+    assert 1.11 < priced(problem, low, np.array([1.13]))[0] < 1.1227
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_not_behind_a_legal_eplb(seed: int) -> None:
     """Wherever EPLB keeps copies apart, ours is at least as balanced in every layer; else the log says so.

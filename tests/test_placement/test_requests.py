@@ -26,11 +26,7 @@ from helpers import changed
 from placement.budget import Budget
 from placement.layouts.fitting import balanced_uses, stage_slots
 from placement.layouts.shapes import Shape
-from placement.pairing import (
-    Kind,
-    Problem,
-    build,
-)
+from placement.pairing import Kind, Problem, build
 from placement.plan import Plan
 from placement.plans.reading import read_plan
 from placement.plans.writing import plan_to_dict, plan_to_json
@@ -126,16 +122,6 @@ def test_work_is_rate_times_time(made: Callable[[], Plan]) -> None:
             if own == name and pool.role != "prefill"
         ]
         assert sum(parts) == pytest.approx(found.shares.get(name, 1.0))
-
-
-def test_scores_and_prices_are_of_all_pools(tmp_path: Path) -> None:
-    plan = unlike()
-    path = saved(plan, tmp_path)
-    slower = rackplan.score(path, loads="zipf:1.5")
-    assert len(slower.pools) == len(plan.pools)
-    assert slower.totals.tok_s < plan.totals.tok_s
-    dear = rackplan.score(path, prices={"h200": 50.0})
-    assert dear.totals.usd_per_hour > plan.totals.usd_per_hour
 
 
 def test_a_re_plan_is_of_one_pool_and_the_others_stay() -> None:

@@ -49,10 +49,7 @@ def skewed(layers: int = 4, experts: int = 32, gpus: int = 8, redundant: int | N
 @pytest.mark.parametrize(
     ("problem", "status"),
     [
-        (
-            make_problem([[1.0, 2.0, 0.0, 3.0]], [2, 2, 1]),
-            "OPTIMAL",
-        ),  # a dead expert; all placements are tried
+        (make_problem([[1.0, 2.0, 0.0, 3.0]], [2, 2, 1]), "OPTIMAL"),  # a dead expert: all ways are tried
         (make_problem([[0.0, 0.0, 1.0, 0.0]], [2, 2, 2]), "OPTIMAL"),  # all load on one: a copy on each GPU
         (make_problem(np.ones((3, 6)), [6]), "OPTIMAL"),  # one GPU
         (make_problem(np.arange(1.0, 7.0)[None], np.full(9, 1)), "OPTIMAL"),  # more GPUs than experts

@@ -113,17 +113,6 @@ def test_what_tokens_need_is_as_counted_from_the_plan_file_and_the_trace_and_rea
     assert (again.score.step_s, again.traffic) == (before.score.step_s, before.traffic)
 
 
-def test_a_trace_without_structure_costs_nothing() -> None:
-    loads = traced(drawn(1, 0.0))
-    balance = make_plan(setting(), replace(loads, routing=()), CUT)
-    plan = make_plan(setting(), loads, CUT)
-    check_rows(plan)
-    assert plan.by_traffic.chosen != "traffic"
-    if plan.by_traffic.chosen == "balance":
-        assert plan_to_dict(plan)["experts"] == plan_to_dict(balance)["experts"]
-    assert "traffic" not in [row.placement for row in plan.by_traffic.rows]
-
-
 def test_a_plan_promises_what_unseen_tokens_confirm() -> None:
     """Of tokens that use one of four pairs of experts each."""
     pairs = np.random.default_rng(4).permutation(EXPERTS).reshape(4, 2)

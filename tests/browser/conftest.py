@@ -51,14 +51,9 @@ _CLIPPED = """() => {
 
 @dataclass
 class Opened:
-    """A page that a browser has open.
+    """A page that a browser has open (Playwright's), and what was wrong.
 
-    Attributes
-    ----------
-    page:
-        Playwright's own.
-    errors:
-        What the console said was wrong, what no script caught, and requests to anywhere but the page's own address.
+    ``errors``: what the console said, what no script caught, and requests to anywhere but the page's own address.
     """
 
     page: Any

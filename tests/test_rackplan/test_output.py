@@ -35,7 +35,6 @@ def test_a_plan_goes_to_a_folder_named_for_it_and_again(run: Run, tmp_path: Path
     assert (folder / "plan.json").is_file()
     assert run(*PLAN[:-1], "--context", 1000).code == 0
     assert run("score", folder, "--json").data["tok_s_per_gpu"] > 0
-    assert "no plan.json in this folder" in run("score", tmp_path).error_line
 
 
 def test_what_is_not_ours_is_left_alone(run: Run, tmp_path: Path) -> None:
@@ -51,13 +50,6 @@ def test_names_are_safe() -> None:
     assert str(default_output("a/../b c on x<y>@8")) == "out/a-..-b-c-on-x-y-@8"
     assert str(default_output("..")) == "out/plan"
     assert len(default_output("m" * 500).name) <= 120
-
-
-def test_the_form_follows_the_ending(run: Run, tmp_path: Path) -> None:
-    sweep = ("sweep", *PLAN[1:-3])
-    for name, first in (("a.csv", ",tp,"), ("a.json", "{"), ("a.html", "<!DOCTYPE html>")):
-        assert run(*sweep, "-o", name).code == 0
-        assert first in (tmp_path / name).read_text(encoding="utf-8")[:200]
 
 
 def test_what_is_said_is_written_as_the_ending_says(run: Run, tmp_path: Path) -> None:
@@ -99,15 +91,9 @@ def test_a_full_standard_output_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.wide
-def test_a_closed_standard_output_is_no_error(tmp_path: Path) -> None:
-    ended = shell(f"{' '.join(PLAN)} out >&-", tmp_path)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert json.loads((tmp_path / "out/plan.json").read_text())["model"] == "mixtral-8x7b"
-
-
-@pytest.mark.wide
-def test_a_reader_that_left_is_no_error(tmp_path: Path) -> None:
-    ended = shell(f"{' '.join(PLAN)} out | true; exit ${{PIPESTATUS[0]}}", tmp_path)
+@pytest.mark.parametrize("reader", [">&-", "| true; exit ${PIPESTATUS[0]}"])
+def test_a_reader_that_is_not_there_is_no_error(tmp_path: Path, reader: str) -> None:
+    ended = shell(f"{' '.join(PLAN)} out {reader}", tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert (tmp_path / "out/plan.json").is_file()
 

@@ -41,15 +41,12 @@ def state(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (("schema", "plan"), 0),
         (("catalog", "hgx-h100"), 0),
         (("score", "results"), 2),
         (("draw", "hgx-h100", "-o", "link/a.svg"), 2),
-        (("draw", "hgx-h100", "-o", "results/link/.profile.svg"), 2),
         ((*PLAN, "-o", "link"), 2),
         ((*PLAN, "-o", "link/.config"), 2),
         ((*PLAN, "-o", "results/link/new/deep"), 2),
-        ((*PLAN, "-o", "link/page.html"), 2),
         (("traffic", "hgx-h100", "-o", "link/.config"), 2),
     ],
 )
@@ -62,7 +59,7 @@ def test_planted_folders_and_links(run: Run, repository: Path, words: tuple[str,
     assert state(repository.parent) == before
 
 
-@pytest.mark.parametrize("name", ["report.html", "topology.svg", "plan.json", "moves.json"])
+@pytest.mark.parametrize("name", ["report.html", "plan.json", "moves.json"])
 def test_a_link_under_the_name_of_a_result(run: Run, repository: Path, name: str) -> None:
     (repository / "results" / name).unlink(missing_ok=True)
     (repository / "results" / name).symlink_to("../../home/.profile")

@@ -7,11 +7,7 @@ from typing import Any
 import pytest
 
 import rackplan
-from helpers import Run, plan_of
-from placement.plans.reading import read_plan
-from rackplan import inputs
-from rackplan.requests import DeploymentRequest, make
-from topology.base.errors import InputError
+from helpers import Run
 
 
 def served(cluster: str = "gb200-nvl72@8", model: str = "deepseek-r1", **given: Any) -> tuple[object, ...]:
@@ -34,21 +30,17 @@ def test_what_is_given_wins_the_default_too() -> None:
     assert served(recipe="usual", draft_tokens=1)[:3] == ("nvfp4", "fp8", 1)
     deployment = rackplan.make_deployment("deepseek-r1", "gb200-nvl72@8", recipe="usual", accept_length=2.9)
     assert (deployment.workload.draft_tokens, deployment.workload.accept_length) == (3, 2.9)
-    own = inputs.model_of("deepseek-r1", "fp8")  # as a study gives a model with weights
-    assert served(model=own, recipe="usual")[0] == "fp8"
 
 
 def test_a_chip_without_public_runs_says_so() -> None:
     found = rackplan.make_deployment("deepseek-r1", "tpu-v7", recipe="usual")
     assert served("tpu-v7", recipe="usual") == served()
-    assert found.recipe.endswith("(the checkpoint; no public run of deepseek-r1 on tpu-v7)")
-    with pytest.raises(InputError, match=r"`recipe` .*'checkpoint' or 'usual'"):
-        make(DeploymentRequest, "deepseek-r1", "tpu-v7", recipe="best")
+    assert "no public run of deepseek-r1 on tpu-v7" in found.recipe
 
 
 def test_each_side_of_a_comparison_has_its_own() -> None:
     found = rackplan.compare(["hgx-h100@16", "gb200-nvl72@16"], "deepseek-r1", recipe="usual")
-    assert [one.model.precision["experts"] for one in found.deployments] == ["fp8", "nvfp4"]
+    assert [side.model.precision["experts"] for side in found.deployments] == ["fp8", "nvfp4"]
     slow, fast = found.rows
     assert (slow.tok_s_per_gpu, fast.tok_s_per_gpu) == tuple(
         rackplan.compare([name], "deepseek-r1", recipe="usual").rows[0].tok_s_per_gpu
@@ -65,29 +57,6 @@ def test_the_other_recipe_is_shown_where_it_is_much(run: Run) -> None:
         assert other["recipe"] == "experts nvfp4, cache fp8, 3 drafts"
         assert other["other_ratio"] == pytest.approx(under["tok_s_per_gpu"] / row["tok_s_per_gpu"], rel=0.03)
     assert [row["other_recipe"] for row in then["other_recipe"]] == ["checkpoint", "checkpoint"]
-    assert "With the recipe of published runs, gb" in now["answer"][1]
-    assert "(experts nvfp4, cache fp8, 3 drafts) gives" in now["answer"][1]
-
-
-def test_about_the_same_is_not_shown(run: Run) -> None:
-    args = ("--model", "gpt-oss-20b", "--json")
-    assert run("compare", "hgx-h100", *args).data["other_recipe"] == []  # the same formats
-    assert run("size", "--cluster", "hgx-h100", "--tok-s", "1k", *args).data["other_recipe"] == []
-
-
-@pytest.mark.usefixtures("few_joined", "no_speed_of_levels")
-def test_a_size_and_a_plan_say_the_recipe(run: Run, tmp_path: Any) -> None:
-    decode = ("--context", "4096", "--json")
-    asked = ("size", "--model", "glm-5", "--cluster", "mi355x", "--gpus", "128", *decode)
-    now, then = (run(*asked, "--recipe", name).data for name in ("checkpoint", "usual"))
-    # of the fleet, not of a unit that hardly holds the model
-    ratio = then["tok_s_per_gpu"] / now["tok_s_per_gpu"]
-    assert now["other_recipe"][0]["other_ratio"] == pytest.approx(ratio, rel=0.05)
-    data = run(*plan_of("llama-3.1-8b"), "--recipe", "usual", "--json").data
-    assert data["setup"]["recipe"].startswith("weights fp8, cache fp8, no drafts (usual; aiconfigurator")
-    plan = read_plan(tmp_path / "plan")
-    assert plan.deployment.recipe.startswith("weights fp8, cache fp8, no drafts (usual;")
-    assert plan.deployment.model.precision["dense"] == "fp8"
 
 
 def test_gb300_is_ahead_of_gb200_by_what_differs() -> None:

@@ -26,14 +26,9 @@ def check_safe(text: str) -> Page:
     return page
 
 
-CASES = [("mixtral-8x7b", "hgx-h100", "decode"), ("llama-3.1-70b", "hgx-h100@16", "decode")]
-CASES += [("mixtral-8x7b", "hgx-h100", "prefill")]
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_page_holds_the_score_and_loads_nothing(case: tuple[str, str, str]) -> None:
-    model, cluster, phase = case
-    plan = planned(model, cluster, phase=phase)
+@pytest.mark.parametrize("phase", ["decode", "prefill"])
+def test_a_page_holds_the_score_and_loads_nothing(phase: str) -> None:
+    plan = planned("mixtral-8x7b", "hgx-h100", phase=phase)
     text = page(plan_doc(plan))
     found, score = check_safe(text), plan.score
     for name, seconds in score.terms_s.items():

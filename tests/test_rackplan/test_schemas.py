@@ -13,8 +13,7 @@ from helpers import Run
 from rackplan.cli import function_of
 from rackplan.commands import COMMANDS as TYPED
 from rackplan.report.fields import unit_of
-from rackplan.report.schema import FILES, NAMES, REQUESTS, SHAPES, json_schema
-from rackplan.requests import PlanRequest, options_of
+from rackplan.report.schema import NAMES, REQUESTS, SHAPES, json_schema
 from schema_check import require_schema
 
 
@@ -50,22 +49,9 @@ def test_a_schema_is_of_the_dialect_and_says_what_each_field_is(name: str) -> No
                 assert field["x-unit"] == unit
 
 
-def test_requests_have_the_schema_of_their_options() -> None:
-    schema = json_schema("plan-request")
-    assert schema["required"] == ["model", "cluster"]
-    assert schema["additionalProperties"] is False
-    asked = {name for name, (option, _) in options_of(PlanRequest).items() if not option.python}
-    assert set(schema["properties"]) == asked
-    limit = schema["properties"]["tpot_ms"]
-    assert {kind.get("type") for kind in limit["anyOf"]} == {"number", "string", "null"}
-    assert limit["description"] == "Maximum time per output token in ms; none: no limit. [50]"
-    assert limit["default"] is None
-
-
 def test_the_command(run: Run) -> None:
     listed = run("schema", "--json")
     assert [row["name"] for row in listed.data["schemas"]] == list(NAMES)
-    assert "plan.json" in run("schema").out
     assert json.loads(run("schema", "size").out) == json_schema("size")
 
 
@@ -77,4 +63,3 @@ def test_files(run: Run, tmp_path: Path) -> None:
     assert run("plan", *dense, *cluster, "--isl", 2000, "--osl", 500, "-o", "plan").code == 0
     for name in ("sweep.json", "out/compare.json", "plan/plan.json"):
         require_schema(Path(name).name, json.loads((tmp_path / name).read_text()))
-    assert set(FILES) >= {"sweep.json", "compare.json", "plan.json"}

@@ -79,11 +79,3 @@ def test_figures_by_hand(staged: Comparison) -> None:
 def test_experts_over_domains_are_mostly_elsewhere() -> None:
     plan = rackplan.plan("deepseek-v3", "hgx-h100@32", phase="decode", ep=32, stages=1, time_limit_s=0)
     assert away_share(plan) == pytest.approx(24 / 32, abs=0.01)
-
-
-def test_a_layout_that_no_plan_has_is_drawn_and_said(pooled: Comparison) -> None:
-    first, second = compare_doc(pooled).data["placements"]
-    assert first["status"]
-    assert (second["status"], second["layout"]) == (None, "EP2 ETP2 TP2 PP1 x1")
-    assert second["reason"].startswith("no plan has the layout")
-    assert [len(placement.pools) for placement in pooled.placements] == [2, 2]

@@ -10,14 +10,7 @@ import pytest
 
 OpenPage = Callable[..., Any]
 SITE = Path(__file__).parents[2] / "site"
-PAGES = (
-    "index",
-    "tutorial",
-    "glossary",
-    "options",
-    "reference/commands",
-    "reference/python/functions-that-plan",
-)
+PAGES = ("index", "tutorial", "options", "reference/commands", "reference/python/functions-that-plan")
 
 pytestmark = pytest.mark.skipif(
     not (SITE / "index.html").is_file(), reason="the site is not built here: make site"

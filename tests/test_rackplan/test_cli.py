@@ -1,4 +1,4 @@
-"""The command line as a whole: help, version, exit codes, interruption, progress, what it loads."""
+"""The command line as a whole: help, version, exit codes, interruption, progress, schemas, what it loads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,23 +15,22 @@ from typing import Any
 import pytest
 
 import rackplan
-from cost.resolve import resolve_model
 from helpers import PLAN, Run
 from placement.progress import Progress
-from rackplan.cli import make_app, request_of
+from rackplan.cli import function_of, make_app, request_of
 from rackplan.commands import COMMANDS
-from rackplan.inputs import loads_of
+from rackplan.commands import COMMANDS as TYPED
 from rackplan.progress import progress
-from rackplan.requests import DEFAULT_LOADS
+from rackplan.report.fields import unit_of
+from rackplan.report.schema import NAMES, REQUESTS, SHAPES, json_schema
+from schema_check import require_schema
 from topology.base.errors import InfeasibleError, InputError, NoAnswerError
 
 ROOT = Path(rackplan.__file__).parent.parent
 
 
 def test_version(run: Run) -> None:
-    out = run("--version").out
-    assert out.startswith(f"rackplan {rackplan.__version__}\n")
-    assert all(f"  {name} " in out for name in ("Python", "numpy", "ortools"))
+    assert run("--version").out.startswith(f"rackplan {rackplan.__version__}\n")
 
 
 WRONG = "what is wrong,\nwhere, \x1b[31mand what to do"
@@ -127,34 +127,17 @@ def test_words_without_their_options_are_answered_with_what_to_type(typed: str, 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_shows_twelve_options_at_most_and_help_all_the_rest(name: str, run: Run) -> None:
-    def options(text: str) -> set[str]:
-        found = re.findall(r"^  (?:-\w, )?(--[\w-]+)", text.partition("Examples:")[0], re.MULTILINE)
-        return set(found) - {"--help", "--help-all"}
+    def options(flag: str) -> set[str]:
+        shown = run(name, flag).out.partition("Examples:")[0]
+        return {*re.findall(r"^  (?:-\w, )?(--[\w-]+)", shown, re.MULTILINE)} - {"--help", "--help-all"}
 
-    result = run(name, "--help")
-    assert (result.code, result.err) == (0, "")
-    assert f"Usage: rackplan {name}" in result.out
-    short = options(result.out)
+    short = options("--help")
     assert len(short) <= 12
     assert "--json" in short or name == "serve"  # it prints an address
     if request_of(name).FIRST:
-        whole = run(name, "--help-all")
-        assert (whole.code, whole.err) == (0, "")
-        assert short < options(whole.out)
+        assert short < options("--help-all")
     else:
         assert run(name, "--help-all").code == 2
-
-
-def test_default_loads_are_synthetic_and_seeded() -> None:
-    model = resolve_model("mixtral-8x7b")
-    first, again, other = (loads_of(model, seed=seed) for seed in (0, 0, 1))
-    assert first is not None
-    assert again is not None
-    assert other is not None
-    assert first.synthetic
-    assert first.names[0].startswith(DEFAULT_LOADS)
-    assert (first.tokens == again.tokens).all()
-    assert (first.tokens != other.tokens).any()
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -168,3 +151,45 @@ def test_progress_is_said_on_a_terminal_alone_and_never_on_standard_output(
     out, err = capsys.readouterr()
     assert out == ""
     assert terminal or err == ""
+
+
+def _parts(schema: Any) -> Iterator[dict[str, Any]]:
+    """All mappings in a schema, itself too."""
+    if isinstance(schema, dict):
+        yield schema
+    for value in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from _parts(value)
+
+
+def test_every_command_has_one() -> None:
+    printed = {name for name in TYPED if any(own.name == "json" for own in function_of(name).shown)}
+    assert set(SHAPES) - {"import-plan-check"} == printed
+    assert set(REQUESTS) == {f"{name}-request" for name in TYPED}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_schema_is_of_the_dialect_and_says_what_each_field_is(name: str) -> None:
+    schema = json_schema(name)
+    version = schema["version"]
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert schema["$id"] == f"urn:rackplan:{name}:{version}"
+    assert version == (1 if name in REQUESTS or name == "moves.json" else 3 if name == "plan.json" else 2)
+    assert schema["description"]
+    assert {part["$ref"] for part in _parts(schema) if "$ref" in part} == {
+        f"#/$defs/{part}" for part in schema.get("$defs", {})
+    }
+    for part in _parts(schema):
+        for key, field in part.get("properties", {}).items():
+            assert field.get("description"), (name, key)
+            if name in REQUESTS and (unit := unit_of(key)[0]):
+                assert field["x-unit"] == unit
+
+
+@pytest.mark.wide
+def test_files(run: Run, tmp_path: Path) -> None:
+    dense, cluster = ("--model", "llama-3.1-8b"), ("--cluster", "hgx-h100")
+    assert run("sweep", *dense, *cluster, "-o", "sweep.json").code == 0
+    assert run("compare", "hgx-h100", "hgx-h200", *dense, "-o", "out").code == 0
+    assert run("plan", *dense, *cluster, "--isl", 2000, "--osl", 500, "-o", "plan").code == 0
+    for name in ("sweep.json", "out/compare.json", "plan/plan.json"):
+        require_schema(Path(name).name, json.loads((tmp_path / name).read_text()))

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 import rackplan
 from helpers import PLAN, Run, plan_of
@@ -26,13 +25,6 @@ STATIC, VLLM = ("--policy", "static"), ("--policy", "vllm")
 FILES = ("--loads", "day.npy", "--loads", "night.npy")
 
 pytestmark = pytest.mark.usefixtures("few_joined", "few_requests")
-
-
-def test_where_nobody_can_the_rows_still_say_why(run: Run) -> None:
-    result = run("compare", "hgx-h100", "--model", "deepseek-v3", "--json")
-    assert result.code == 3
-    assert result.data["rows"][0]["tok_s_per_gpu"] is None
-    assert "HBM capacity binds" in result.data["rows"][0]["reason"]
 
 
 def test_shares_are_of_the_row_and_beside_the_first_cluster(run: Run) -> None:
@@ -122,14 +114,6 @@ def test_the_root_is_the_cheapest_or_what_a_budget_serves_most_with(run: Run) ->
     assert fleets["usd_per_million_tokens"] == min(prices)
 
 
-def test_a_default_that_nothing_keeps_gives_way_and_a_limit_asked_for_does_not(run: Run) -> None:
-    slow = (*DECODE, "--model", "llama-3.1-405b", "--tok-s", "1k", "--set", "h100-sxm.hbm_bytes_per_s=0.1x")
-    assert run(*slow).code == 0
-    refused = run(*slow, "--tpot-ms", "50")
-    assert refused.code == 3
-    assert "--tpot-ms 50 is out of reach" in refused.error_line
-
-
 def test_a_sweep_has_the_page_the_data_and_every_row(run: Run, tmp_path: Path) -> None:
     assert run("sweep", *SIZE[1:], "--isl", 900, "--osl", 100, "-o", "out").code == 0
     folder = tmp_path / "out"
@@ -159,27 +143,6 @@ def test_traffic_by_hand(run: Run) -> None:
     assert {row["seconds"] for row in data["bottlenecks"]} == {data["bottleneck"]["seconds"]}
 
 
-def test_ctrl_c_leaves_the_bound_of_traffic(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("topology.routes.fair_s", interrupted)
-    result = run("traffic", "hgx-h100", "--json")
-    assert result.code == 130
-    assert result.data["completion"] == "bound"
-    assert "interrupted: the bound was computed" in result.err
-
-
-def test_traffic_of_a_matrix(run: Run, tmp_path: Path) -> None:
-    matrix = np.zeros((8, 8))
-    matrix[2, 5] = 45e9
-    matrix[3, 3] = 1e15  # stays where it is
-    np.save(tmp_path / "m.npy", matrix)
-    data = run("traffic", "hgx-h100", "--pattern", "m.npy", "--json").data
-    assert (data["bytes"], data["senders"]) == (45e9, 1)
-    assert data["completion_s"] == pytest.approx(0.1 + 1e-6)
-
-
 def test_a_matrix_of_times_in_the_order_of_a_plan(run: Run, prepared: Run, tmp_path: Path) -> None:
     layout = ("--cluster", "hgx-h100@16", "--ep", "16", "--stages", "1")
     prepared(*PLAN[:-2], "--batch", "2", "--redundant", "8", *layout, "-o", "plan")
@@ -190,10 +153,6 @@ def test_a_matrix_of_times_in_the_order_of_a_plan(run: Run, prepared: Run, tmp_p
     assert written["gpus"] == ranks
     assert written["rank_cost_matrix"][0][1] == pytest.approx(0.1 + 1e-6)
     assert written["bytes_per_s"][0][1] == pytest.approx(450e9)
-    run("traffic", "plan/plan.json", "--matrix", "some.npy", "--gpus", "6-9", "--no-fair")
-    some = np.load(tmp_path / "some.npy")
-    assert some.shape == (4, 4)
-    assert some[0, 2] > 5 * some[0, 1]
     assert run(*asked).code == 2  # a file that exists is left alone
 
 
@@ -237,13 +196,6 @@ def test_python_gives_a_frame_of_requests() -> None:
     assert change[order].cumsum().max() == 4
 
 
-def test_limits_out_of_reach_are_no_answer(run: Run, plan: str) -> None:
-    result = run("simulate", plan, "--req-s", 1, "--ttft-p99-ms", 5)
-    assert result.code == 3
-    assert "no rate meets 5 ms" in result.err
-    assert "Times, waiting included" in result.out
-
-
 @pytest.fixture
 def replay(run: Run, few_layers: Callable[[str, int], Path], tmp_path: Path) -> Run:
     """Run ``replay`` of a small deployment; recordings of windows lie beside it."""
@@ -255,18 +207,6 @@ def replay(run: Run, few_layers: Callable[[str, int], Path], tmp_path: Path) -> 
     return lambda *args: run("replay", "--model", model, "--cluster", "hgx-h100", *args)
 
 
-def test_recordings_of_single_steps_are_merged_into_windows(replay: Run, tmp_path: Path) -> None:
-    folder = tmp_path / "trt"
-    folder.mkdir()
-    (folder / "meta_info.json").write_text('{"num_experts": 8, "num_experts_per_token": 2}')
-    drawn = np.random.default_rng(0).poisson(100, (80, LAYERS, 8))
-    steps = {f"{step}_{layer}": drawn[step, layer] for step in range(80) for layer in range(LAYERS)}
-    save_file(steps, folder / "rank0.safetensors")
-    data = replay("--loads", "trt", *STATIC, *VLLM, "--json").data
-    assert data["windows"] == 32
-    assert any("each window represents 3,000 steps" in note["text"] for note in data["notes"])
-
-
 def test_a_replay_has_page_data_and_windows(replay: Run, tmp_path: Path) -> None:
     assert replay(*FILES, *STATIC, *VLLM, "-o", "all").code == 0
     written = {path.name: path.read_text() for path in (tmp_path / "all").iterdir()}
@@ -275,18 +215,3 @@ def test_a_replay_has_page_data_and_windows(replay: Run, tmp_path: Path) -> None
     assert json.loads(written["replay.json"])["scored"] == 4
     rows = list(csv.DictReader(written["replay.csv"].splitlines()))
     assert [(row["policy"], row["window"]) for row in rows[3:5]] == [("static", "5"), ("vllm", "2")]
-
-
-def test_ctrl_c_keeps_the_windows_that_are_done(replay: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-
-    def place(self: object, old: object) -> object:
-        seen.append(1)
-        if len(seen) == 3:
-            raise KeyboardInterrupt
-        return old
-
-    monkeypatch.setattr("placement.online.policies.Eplb.place", place)
-    result = replay(*FILES, *VLLM, *STATIC, "--json")
-    assert result.code == 130
-    assert (result.data["windows"], result.data["interrupted"]) == (3, True)

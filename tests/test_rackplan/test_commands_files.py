@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import subprocess
 from pathlib import Path
@@ -219,15 +218,3 @@ def test_slurm_lists_hosts_of_each_stage_and_expert_group(run: Run, prepared: Ru
     path = tmp_path / "x.slurm.sh"
     assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0  # noqa: S607
     require_text("launch-slurm", path.read_text())
-
-
-def test_a_table_of_ranks(run: Run, prepared: Run, tmp_path: Path) -> None:
-    prepared(*TWO_HOSTS)
-    asked = ("export", "plan", "--to", "vllm", "-o", "x.jsonl", "--ranks", "--hosts", "n[08-09]", "--json")
-    ranks = run(*asked).data["ranks"]
-    rows = list(csv.DictReader((tmp_path / "x.ranks.csv").read_text().splitlines()))
-    assert [tuple(row[key] for key in ("rank", "host", "gpu", "nics")) for row in rows[7:9]] == [
-        ("7", "n08", "7", "d0.n0.g7.nic"),
-        ("8", "n09", "0", "d1.n0.g0.nic"),
-    ]
-    assert [(rank["gpu_id"], rank["host"]) for rank in ranks] == [(row["id"], row["host"]) for row in rows]

@@ -42,17 +42,13 @@ def test_json_is_the_plan_without_its_bulk(run: Run, tmp_path: Path) -> None:
     assert names == ["plan/plan.json", "plan/report.html", "plan/topology.svg"]
 
 
-@pytest.mark.parametrize(
-    "cluster",
-    ["gh200-nvl4@1", *(pytest.param(name, marks=pytest.mark.wide) for name in ("mi300x@2", "cm384@8"))],
-)
 @pytest.mark.usefixtures("few_joined", "no_speed_of_levels")
-def test_a_part_of_a_host_is_planned_scored_drawn_and_sized(run: Run, cluster: str) -> None:
+@pytest.mark.parametrize("cluster", ["gh200-nvl4@1", pytest.param("mi300x@2", marks=pytest.mark.wide)])
+def test_a_part_of_a_host_is_planned_scored_and_sized(run: Run, cluster: str) -> None:
     data = run(*plan_of("gpt-oss-20b", cluster), "--json").data
     assert data["gpus"] == int(cluster.partition("@")[2])
     scored = run("score", "plan", "--json").data
     assert (scored["tok_s"], scored["usd_per_hour"]) == (data["tok_s"], data["usd_per_hour"])
-    assert run("draw", cluster, "-o", "part.svg").code == 0
     sized = run("size", "--model", "gpt-oss-20b", "--cluster", cluster, "--tok-s", "1M", "--json").data
     assert sized["gpus"] > 0
 
@@ -94,9 +90,6 @@ def test_two_pools_are_two_plans_and_one_report(run: Run, tmp_path: Path) -> Non
     assert "Step of prefill" in (tmp_path / "plan/report.html").read_text()
     assert run("export", "plan", "--to", "sglang", "--launch", "lws", "-o", "e.json").code == 0
     assert (tmp_path / "e.prefill.json").exists()
-    data = run(*plan_of("qwen3-30b-a3b", phase=None), "--isl", "1k", "--tpot-ms", "15", "--json").data
-    assert (data["serving"], data["isl"], data["osl"], data["phase"]) == ("one pool", 1024, 1024, "both")
-    assert (data["tpot_limit_s"], data["ttft_limit_s"]) == (0.015, 2.0)
 
 
 def test_a_quota_of_slots_reaches_file_score_and_page(run: Run, tmp_path: Path) -> None:

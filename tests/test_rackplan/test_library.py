@@ -49,13 +49,12 @@ def test_the_simplest_layout_within_the_tolerance_is_taken() -> None:
 
 
 def test_rows_of_a_plan_are_its_slots(plan: Plan) -> None:
-    rows = plan.to_frame()
-    experts = plan.experts[0]
+    rows, experts = plan.to_frame(), plan.experts[0]
     assert experts is not None
     assert len(rows["slot"]) == experts.layers * experts.slots
-    one = (rows["layer"] == plan.deployment.model.moe_layers[3]) & (rows["slot"] == 5)
-    assert rows["expert"][one].tolist() == [experts.slot_expert[3, 5]]
-    assert rows["gpu"][one].tolist() == [plan.deployment.cluster.gpus[int(experts.slot_gpu[5])].id]
+    row = (rows["layer"] == plan.deployment.model.moe_layers[3]) & (rows["slot"] == 5)
+    assert rows["expert"][row].tolist() == [experts.slot_expert[3, 5]]
+    assert rows["gpu"][row].tolist() == [plan.deployment.cluster.gpus[int(experts.slot_gpu[5])].id]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +69,6 @@ def test_rows_of_a_plan_are_its_slots(plan: Plan) -> None:
         (lambda _: rackplan.size(MODEL, CLUSTER, gpus=16), "gpus domains tok_s usd_per_hour power_w reason"),
         (rackplan.what_if, "lever change gain"),
         (lambda _: rackplan.validate(PUBLISHED), "id quantity measured predicted error"),
-        (lambda _: rackplan.make_cluster(CLUSTER), "gpu node domain rack hbm_bytes hbm_bytes_per_s"),
         (lambda _: rackplan.make_loads(MODEL), "scenario moe_layer expert tokens"),
     ],
     ids=lambda value: value.split()[0] if isinstance(value, str) else "",
@@ -123,16 +121,12 @@ def test_examples_of_the_help_are_true(name: str, tmp_path: Path, monkeypatch: p
 def test_arrays_are_loads_as_files_are(tmp_path: Path) -> None:
     tokens = np.random.default_rng(1).integers(1, 900, (2, 48, 128))
     np.save(tmp_path / "two.npy", tokens)
-    model = rackplan.resolve_model(MODEL)
-    given, read = rackplan.make_loads(model, tokens), rackplan.make_loads(model, tmp_path / "two.npy")
-    assert given is not None
-    assert read is not None
+    given, read = (rackplan.make_loads(MODEL, loads) for loads in (tokens, tmp_path / "two.npy"))
     assert np.array_equal(given.tokens, read.tokens)
     assert given.names == ("loads#0", "loads#1")
-    both = rackplan.make_loads(model, [tokens[0], "uniform"])
-    assert both is not None
+    assert rackplan.make_loads(MODEL, [tokens[0], "uniform"]).synthetic
     with pytest.raises(rackplan.InputError, match=r"loads.*\[48, 128\]"):
-        rackplan.make_loads(model, tokens[:, :, :100])
+        rackplan.make_loads(MODEL, tokens[:, :, :100])
 
 
 @pytest.mark.parametrize(

@@ -113,27 +113,15 @@ def test_what_goes_wrong_is_a_row(tmp_path: Path) -> None:
     wrong = [
         ("score", {"model": "no-such"}, "failed", "no-such"),
         ("score", {"batch": 10**6}, "infeasible", "HBM capacity binds"),
-        ("score", {"domain_gpus": 12}, "failed", "whole nodes (8 GPUs each)"),
-        ("score", {"tpot_ms": 0.001}, "infeasible", "`tpot_ms` 0.001"),
         ("sweep", {"tpot_ms": 0.001}, "infeasible", "`tpot_ms` 0.001 is out of reach"),
     ]
     for at, (kind, options, status, reason) in enumerate(wrong):
         (row,) = rows_of(tmp_path / str(at), kind, {name: [value] for name, value in options.items()})
         assert row["status"] == status
         assert reason in row["reason"]
-    slow = {
-        "kind": "sweep",
-        "limit_s": 0.05,
-        "fixed": BASE | {"context": 300_000, "cluster": "hgx-h200@2048"},
-    }
-    (row,) = rackplan.study(slow, tmp_path / "slow").rows
-    assert (row["status"], row["reason"]) == ("timeout", "exceeded its time limit of 0.05 s (`limit_s`).")
-
-
-def test_a_defect_ends_its_point_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rackplan.studies.work.price", lambda *_: 1 / 0)
-    row = run_point(Job("score", 60.0, "", (), rackplan.studies.rows.version()), Point(0, BASE, ""))
-    assert row["reason"] == "a defect: ZeroDivisionError: division by zero"
+    slow = BASE | {"context": 300_000, "cluster": "hgx-h200@2048"}
+    (row,) = rackplan.study({"kind": "sweep", "limit_s": 0.05, "fixed": slow}, tmp_path / "slow").rows
+    assert (row["status"], "0.05 s (`limit_s`)" in row["reason"]) == ("timeout", True)
 
 
 def deadly(job: Job, point: Point) -> dict[str, Any]:
@@ -198,11 +186,6 @@ def test_a_study_is_enlarged_stopped_and_gone_on_with(
     assert [(row["point"], row["batch"]) for row in result.rows] == [(at, 1 + at // 2) for at in range(24)]
     assert [path.name for path in (out / "results").iterdir()] == ["part-00000.parquet"]
     assert pq.read_table(out / "results").column("point").to_pylist() == list(range(24))
-    pandas, duckdb = pytest.importorskip("pandas"), pytest.importorskip("duckdb")
-    assert len(pandas.read_parquet(out / "results")) == 24
-    with duckdb.connect() as database:
-        count = database.execute("SELECT count(*) FROM read_parquet(?)", [f"{out}/results/*.parquet"])
-        assert count.fetchone() == (24,)
 
 
 def test_a_folder_in_use_a_damaged_one_and_one_with_changed_files_are_refused(tmp_path: Path) -> None:
@@ -223,22 +206,9 @@ def test_a_folder_in_use_a_damaged_one_and_one_with_changed_files_are_refused(tm
         rackplan.study(study, out)
 
 
-def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rackplan.study({**SMALL, "grid": {"batch": [1]}}, tmp_path / "out")
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("os.fsync", full)
-        with pytest.raises(InputError, match="No space left on device"):
-            rackplan.study({**SMALL, "grid": {"batch": [1, 2]}}, tmp_path / "out")
-    assert rackplan.study({**SMALL, "grid": {"batch": [1, 2]}}, tmp_path / "out").priced == 1
-
-
-@pytest.mark.parametrize(("name", "points"), [("grid", 36), ("sample", 900), ("domain-size", 224)])
-def test_an_example_is_read(name: str, points: int) -> None:
-    assert read_study(ROOT / "examples" / f"study-{name}.yaml").size == points
+def test_examples_are_read() -> None:
+    for name, points in (("grid", 36), ("sample", 900), ("domain-size", 224)):
+        assert read_study(ROOT / "examples" / f"study-{name}.yaml").size == points
 
 
 def test_every_combination_of_a_grid_at_every_draw_is_a_point() -> None:

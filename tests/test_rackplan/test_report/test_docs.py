@@ -18,7 +18,6 @@ import rackplan
 from cost.experts.traces.description import describe
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
-from cost.layouts import sweep
 from cost.principles.lecture import lecture
 from cost.resolve import model_names, resolve_model
 from cost.terms.registry import TERMS
@@ -42,7 +41,7 @@ from rackplan.report.doc import Chart, Table
 from rackplan.report.engines import exported_doc
 from rackplan.report.frontier import measured_blocks
 from rackplan.report.levers import levers_doc
-from rackplan.report.loads import loaded_doc, loads_doc
+from rackplan.report.loads import loads_doc
 from rackplan.report.page import page
 from rackplan.report.principles import LECTURE, economics_doc, roofline_doc
 from rackplan.report.replay import replay_doc
@@ -86,36 +85,19 @@ def olmoe(loads: str = "lognormal:0.63", context: int = 4096) -> Plan:
     return planned("olmoe-1b-7b", "hgx-h100", **asked)
 
 
-def test_a_re_plan_reads_as_it_did() -> None:
+def test_a_re_plan_and_plans_side_by_side_read_as_they_did() -> None:
     replanned = rackplan.replan(olmoe(), loads="zipf:1", time_limit_s=0)
     doc = replan_doc(replanned)
     require_golden("replan", doc)
     assert sum(row["bytes"] for row in doc.data["sources"]) == pytest.approx(replanned.bytes)
-    assert [row["moves"] for row in doc.data["front"]] == [point.moves for point in replanned.front]
     assert len(doc.rows) == replanned.moves
-
-
-def test_plans_side_by_side_read_as_they_did() -> None:
-    first, second = olmoe(), olmoe("zipf:1", 2048)
-    doc = plans_doc({"a": first, "b": second})
+    doc = plans_doc({"a": olmoe(), "b": olmoe("zipf:1", 2048)})
     require_golden("score-two", doc)
-    data = doc.data
-    assert [row["step_s"] for row in data["plans"]] == [first.score.step_s, second.score.step_s]
-    assert {row["input"]: row["after"] for row in data["changed"]}["context"] == "2048"
-    parts = {row["part"]: row for row in data["step_changes"]}
-    assert parts["attention"]["first_step_s"] == first.score.terms_s["attention"]
-    over = data["change_over"][0]
-    assert over["moves"] == sum(row["moves"] for row in data["moved_layers"]) > 0
-    assert over["bytes"] == pytest.approx(sum(row["bytes"] for row in data["sources"]))
-
-
-def test_odd_plans_side_by_side() -> None:
-    same = plans_doc({"a": olmoe(), "b": olmoe()})
-    require_doc(same)
-    assert (same.data["same"], same.data["changed"], same.data["findings"]) == (True, [], [])
-    three = plans_doc({"a": olmoe(), "b": olmoe(context=2048), "c": planned("llama-3.1-8b", "hgx-h100")})
-    require_doc(three)
-    assert any(note["about"] == "moves" for note in three.data["notes"])
+    over = doc.data["change_over"][0]
+    assert over["moves"] == sum(row["moves"] for row in doc.data["moved_layers"]) > 0
+    assert over["bytes"] == pytest.approx(sum(row["bytes"] for row in doc.data["sources"]))
+    same = plans_doc({"a": olmoe(), "b": olmoe()}).data
+    assert (same["same"], same["changed"], same["findings"]) == (True, [], [])
 
 
 CLUSTERS = ["hgx-h100", "hgx-b200"]
@@ -145,14 +127,6 @@ def test_a_comparison_reads_as_it_did_and_its_charts_have_the_figures_of_the_row
     assert "out of reach" in text
 
 
-def test_odd_comparisons_keep_the_rules() -> None:
-    require_doc(compare_doc(rackplan.compare(["hgx-h100"], "llama-3.1-8b", phase="prefill", context=2048)))
-    require_doc(compare_doc(rackplan.compare(["hgx-h100"], "deepseek-v3")))
-    sizes = compare_doc(rackplan.compare(["hgx-h100@16", "rubin-576@8"], "llama-3.1-8b", tok_s_user="none"))
-    require_doc(sizes)
-    assert "rubin-576@8 is hypothetical" in json.dumps(sizes.data["notes"])
-
-
 def test_a_lead_within_the_band_is_told_from_one_beyond_it() -> None:
     compared = rackplan.compare(["hgx-h200", "gb300-nvl72@8"], "gpt-oss-120b", context=8192)
     first, second = compare_doc(compared).data["rows"]
@@ -162,44 +136,28 @@ def test_a_lead_within_the_band_is_told_from_one_beyond_it() -> None:
     assert re.search("Per .*GPU.* the lead is larger than that. Per USD/h the lead is within that", sure)
 
 
-ASK = ("--check", "--from", "sglang", "--model", "mixtral-8x7b")
-ROWS = [[slot % 8 for slot in range(16)] for _ in range(32)]
-
-
-def write(tmp_path: Path, data: object) -> str:
-    (tmp_path / "x.json").write_text(json.dumps({"physical_to_logical_map": data}))
-    return "x.json"
-
-
 def test_exported_plans_read_as_they_did() -> None:
-    plan = rackplan.plan(
-        "mixtral-8x7b", "hgx-h100@16", phase="decode", ep=8, redundant=8, batch=4, time_limit_s=0
-    )
+    plan = planned("mixtral-8x7b", "hgx-h100@16", ep=8, redundant=8, batch=4)
     require_golden("export", exported_doc(deploy(ExportRequest(ENGINES["sglang"], Path("x.json")), plan)))
-    lws = ExportRequest(ENGINES["vllm"], Path("x.jsonl"), "lws")
-    doc = exported_doc(deploy(lws, plan), "text")
+    doc = exported_doc(deploy(ExportRequest(ENGINES["vllm"], Path("x.jsonl"), "lws"), plan), "text")
     require_doc(doc)
-    assert doc.data["text"] == "text"
     assert doc.data["notes"][0]["kind"] == "warning"
 
 
-def test_a_good_file(run: Run, tmp_path: Path) -> None:
-    file = write(tmp_path, ROWS)
-    data = run("import-plan", file, *ASK, "--cluster", "hgx-h100", "--loads", "uniform", "--json").data
+def test_a_placement_of_an_engine_is_checked(run: Run, tmp_path: Path) -> None:
+    rows = [[slot % 8 for slot in range(16)] for _ in range(32)]
+    check = ("import-plan", "x.json", "--check", "--from", "sglang", "--model", "mixtral-8x7b", "--json")
+    (tmp_path / "x.json").write_text(json.dumps({"physical_to_logical_map": rows}))
+    data = run(*check, "--cluster", "hgx-h100", "--loads", "uniform").data
     assert (data["engine"], data["can_load"], data["is_right"]) == ("sglang", True, True)
     assert data["engine_balancedness"] == 1
     assert {finding["effect"] for finding in data["findings"]} == {"note"}
-    assert [path.name for path in tmp_path.iterdir()] == [file]
-
-
-def test_a_wrong_file(run: Run, tmp_path: Path) -> None:
-    rows = [list(row) for row in ROWS]
     rows[7] = [slot % 7 for slot in range(16)]
-    result = run("import-plan", write(tmp_path, rows), *ASK, "--ep", 8, "--json")
+    (tmp_path / "x.json").write_text(json.dumps({"physical_to_logical_map": rows}))
+    result = run(*check, "--ep", 8)
     assert result.code == 2
     assert (result.data["can_load"], result.data["is_right"]) == (True, False)
     assert {"where": "layer 7", "effect": "wrong"}.items() <= result.data["findings"][0].items()
-    assert "layer 7: expert 7 has no copy" in result.err
 
 
 def test_levers_of_a_sparse_model() -> None:
@@ -207,8 +165,6 @@ def test_levers_of_a_sparse_model() -> None:
     doc = levers_doc(rackplan.what_if(plan))
     require_golden("what-if", doc)
     data = doc.data
-    assert data["tpot_limit_s"] == 0.02
-    assert {row["lever_kind"] for row in data["levers"]} == {"hardware", "workload", "precision", "layout"}
     assert all((row["gain"] is None) == (row["reason"] is not None) for row in data["reached"])
     ends = {(row["lever"], row["change"], row["way"]): row for row in data["reached"]}
     double = ends["HBM bandwidth", "x2", "same layout"]
@@ -216,21 +172,10 @@ def test_levers_of_a_sparse_model() -> None:
     assert ends[None, None, "same layout"]["gain"] == pytest.approx(0)
 
 
-@pytest.mark.parametrize("asked", [{"phase": "prefill", "context": 2000}, {"goal": "latency"}, {"batch": 4}])
-def test_levers_of_other_plans(asked: dict[str, object]) -> None:
-    plan = rackplan.plan("llama-3.1-8b", "hgx-h100", **{"context": 4096, "time_limit_s": 0, **asked})
-    doc = levers_doc(rackplan.what_if(plan))
-    require_doc(doc)
-    assert doc.data["gain_of"] == ("tok_s_per_user" if "goal" in asked else "tok_s_per_gpu")
-
-
-LAYERS, EXPERTS = 32, 8  # mixtral-8x7b
-
-
 def test_files_of_loads_read_as_they_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokens choose experts e and e + 4: 4 of the 28 pairs of 8 experts, all equally often."""
     monkeypatch.chdir(tmp_path)
-    windows = np.random.default_rng(0).integers(1, 1000, (5, LAYERS, EXPERTS))
+    windows = np.random.default_rng(0).integers(1, 1000, (5, 32, 8))
     windows[1] = 0
     Path("day.json").write_text(json.dumps({"logical_count": windows.tolist()}))
     first = np.arange(400).reshape(-1, 1) % 4
@@ -238,20 +183,9 @@ def test_files_of_loads_read_as_they_did(tmp_path: Path, monkeypatch: pytest.Mon
         np.save(name, np.stack(chosen, axis=2))
     doc = loads_doc({name: describe(name, None) for name in ("day.json", "pairs.npy", "single.npy")})
     require_golden("loads", doc)
-    (day,) = doc.data["recordings"]
-    assert [day[key] for key in ("windows", "windows_empty", "windows_kept", "scenarios")] == [5, 1, 4, 4]
-    assert day["tokens"] == windows.sum()
     pairs, single = doc.data["traces"]
     assert pairs["dependent_share"] == pytest.approx(1 - 4 / 28)
     assert single["dependent_share"] is None
-
-
-def test_loads_of_python_are_a_document_a_frame_and_a_chart() -> None:
-    loads = rackplan.make_loads("mixtral-8x7b", "zipf:0.5")
-    doc = loaded_doc(loads)
-    require_doc(doc)
-    assert len(loads.to_frame()) == LAYERS * EXPERTS
-    assert loads.plot().data
 
 
 def test_a_blackboard_and_economics_read_as_they_did() -> None:
@@ -271,18 +205,6 @@ def test_every_figure_of_the_lecture_is_told() -> None:
     assert {key: figure.value for key, figure in lecture().items()}.items() <= told.items()
 
 
-def test_odd_boards_keep_the_rules() -> None:
-    for asked in (
-        {"model": "llama-3.1-8b", "cluster": "l40s@1"},  # one GPU, nothing joined
-        {"model": "kimi-k2", "cluster": "tpu-v5p", "phase": "prefill", "batches": "1000,1e6", "stages": 3},
-        {"model": "qwen3.5-397b-a17b", "cluster": ["hgx-h100", "rubin-576"]},  # states in place of a cache
-    ):
-        require_doc(roofline_doc(rackplan.roofline(**asked)))
-    unpriced = economics_doc(rackplan.economics(model="gpt-oss-120b", cluster="lecture-72"))
-    require_doc(unpriced)
-    assert any("no price" in note["text"] for note in unpriced.data["notes"])
-
-
 def test_a_replay_reads_as_it_did() -> None:
     rng = np.random.default_rng(3)
     windows = rng.poisson(1000 * rng.lognormal(0, 0.5, (5, 32, 8)))
@@ -290,7 +212,6 @@ def test_a_replay_reads_as_it_did() -> None:
     runs = tuple(replace(run, cpu_s=0.25) for run in replayed.result.runs)  # another time another figure
     doc = replay_doc(replace(replayed, result=replace(replayed.result, runs=runs)))
     require_golden("replay", doc)
-    assert doc.data["best"]["policy"] in {row["policy"] for row in doc.data["policies"]}
     assert ">Expert map<" in page(doc)
 
 
@@ -371,13 +292,6 @@ def test_odd_ones_keep_the_rules(model: str, cluster: str, asked: dict[str, Any]
     assert max(map(len, text(doc).splitlines())) <= 100
 
 
-def test_nothing_fits_and_the_page_says_so() -> None:
-    doc = sweep_doc(sweep(Deployment(resolve_cluster("hgx-h100"), resolve_model("deepseek-v3"), Workload())))
-    require_doc(doc)
-    assert "lacks" in doc.answer[0]
-    assert doc.answer[0] in page(doc)
-
-
 def test_each_measured_run_stands_beside_its_prediction() -> None:
     question = Deployment(resolve_cluster("gb200-nvl72"), resolve_model("deepseek-v3"), Workload())
     chart, note, runs = measured_blocks([question])
@@ -424,18 +338,6 @@ def points_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "points.csv"
     path.write_text(HEADER + POINTS)
     return path
-
-
-def test_points_are_predicted_or_say_why_not(run: Callable[..., Any], points_file: Path) -> None:
-    done = run("validate", points_file, "--json")
-    assert done.code == 0, done.err
-    speed, times = done.data["quantities"]
-    assert (times["rows"], times["rows_predicted"], times["coverage"]) == (2, 1, 0.5)
-    assert (speed["bias"], times["bias"]) == (pytest.approx(0.1), pytest.approx(-0.5))
-    first, *_, last = done.data["points"]
-    assert [first[key] for key in ("file", "id", "measured", "reason")] == ["points.csv", "one", 100, ""]
-    assert (last["predicted"], last["error"]) == (None, None)
-    assert "'V100' is not in the catalog" in last["reason"]
 
 
 def test_points_read_as_they_did(points_file: Path) -> None:

@@ -74,14 +74,6 @@ def test_odd_plans() -> None:
     assert any("experts tokens choose together" in note["text"] for note in grouped.data["notes"])
 
 
-def test_two_pools_have_rows_each() -> None:
-    doc = plan_doc(planned("mixtral-8x7b", "hgx-h100@16", isl=4000, osl=500))
-    require_doc(doc)
-    assert {row["role"] for row in doc.data["pools"]} >= {"prefill", "decode"}
-    assert {row["pool"] for row in doc.data["step"]} == {row["pool"] for row in doc.data["pools"]}
-    assert len({gpu for row in doc.data["replicas"] for gpu in row["gpu_ids"]}) == 16
-
-
 def test_a_pipeline_over_two_racks() -> None:
     model, asked = few_layers("llama-3.1-8b", 6), {"stages": 2, "tp": 1, "batch": 10, "phase": "decode"}
     plan = rackplan.plan(model, "gb200-nvl72@144", time_limit_s=0, **asked)

@@ -115,6 +115,16 @@ def test_the_first_call_leaves_the_engines_start_whatever_was_seen_before(
     assert moves(nearly, from_map(form, window(), nearly, monkeypatch)) <= 0.05 * nearly.size
 
 
+def test_vllm_ascends_start_with_shared_experts_is_left_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RACKPLAN_MAX_MOVES", "5%")
+    # 14 routed experts in runs of 4, 4, 3, 3, the last two devices one of the next run's, and one shared on each
+    runs = [0, 1, 2, 3, 14], [4, 5, 6, 7, 14], [8, 9, 10, 11, 14], [11, 12, 13, 0, 14]
+    table = np.tile(np.array(runs), (LAYERS, 1, 1))
+    load = np.random.default_rng(0).lognormal(5, 1, table.shape)
+    new = vllm_ascend.rebalance_experts(table, load)[2]
+    assert moves(table.reshape(LAYERS, -1), new.reshape(LAYERS, -1)) > 0.05 * table.size
+
+
 def test_an_expert_on_each_rank_is_left_where_an_engine_starts() -> None:
     found = vllm.rebalance_experts(window(), EXPERTS, 1, 1, EXPERTS)
     np.testing.assert_array_equal(found, linear(slots=EXPERTS))
@@ -151,6 +161,17 @@ def test_groups_lie_on_one_node_each_where_they_divide_over_the_nodes(
     assert (spread == vllm.rebalance_experts(window(), SLOTS, 1, 1, RANKS)).all()
     monkeypatch.setenv("RACKPLAN_NODE_GROUPS", "ignore")
     assert (spread == vllm.rebalance_experts(window(), SLOTS, 4, 2, RANKS)).all()
+
+
+@pytest.mark.parametrize(("word", "groups_of_a_node"), [("keep", 4), ("gather", 2)])
+def test_scattered_groups_are_gathered_only_where_asked(
+    word: str, groups_of_a_node: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scattered = running()[:, np.random.default_rng(0).permutation(SLOTS)]
+    monkeypatch.setenv("RACKPLAN_MAX_MOVES", "none")
+    monkeypatch.setenv("RACKPLAN_NODE_GROUPS", word)
+    new = vllm.rebalance_experts(window(), SLOTS, 4, 2, RANKS, scattered)
+    assert max(len(groups) for groups in groups_of_nodes(new, 2, 4)) == groups_of_a_node
 
 
 @pytest.mark.parametrize(

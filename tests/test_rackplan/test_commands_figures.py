@@ -27,6 +27,12 @@ FILES = ("--loads", "day.npy", "--loads", "night.npy")
 pytestmark = pytest.mark.usefixtures("few_joined", "few_requests")
 
 
+def test_where_nobody_can_the_rows_still_say_why(run: Run) -> None:
+    result = run("compare", "hgx-h100", "--model", "deepseek-v3", "--json")
+    assert (result.code, result.data["rows"][0]["tok_s_per_gpu"]) == (3, None)
+    assert "HBM capacity binds" in result.data["rows"][0]["reason"]
+
+
 def test_shares_are_of_the_row_and_beside_the_first_cluster(run: Run) -> None:
     data = run("compare", "hgx-h100", "mi350x", *MIXTRAL, "--json").data
     first, second = data["rows"]
@@ -170,6 +176,8 @@ def test_a_plan_is_simulated_as_placed_and_written(run: Run, plan: str, tmp_path
     assert first.out == again.out
     assert json.loads((tmp_path / "s/simulate.json").read_text()) == json.loads(first.out)
     assert "Queue and batch" in (tmp_path / "s/report.html").read_text()
+    slow = run("simulate", plan, "--req-s", 1, "--ttft-p99-ms", 5)
+    assert (slow.code, "no rate meets 5 ms" in slow.err, "Times, waiting" in slow.out) == (3, True, True)
 
 
 def test_a_trace_shares_its_prefixes(run: Run, plan: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 from pathlib import Path
@@ -31,6 +32,7 @@ def test_a_plan_colours_the_gpus_and_traffic_the_links(run: Run, prepared: Run, 
     prepared(*PLAN)
     assert run("draw", "hgx-h100", "--plan", "plan/plan.json", "-o", "loaded.svg").code == 0
     assert "expert load" in flat(tmp_path / "loaded.svg")
+    assert run("draw", "hgx-h100@16").out.startswith("<?xml")
     result = run("draw", "hgx-h100@16", "--traffic", "all-to-all", "-o", "t.svg")
     assert (result.code, result.err) == (0, "")
     assert "expert load" not in flat(tmp_path / "t.svg")
@@ -203,10 +205,9 @@ def test_manifests_read_as_they_did(
     require_text(f"launch-{kind}", plain((tmp_path / f"x.{kind}.yaml").read_text(), tmp_path))
 
 
-@pytest.mark.wide
 def test_slurm_lists_hosts_of_each_stage_and_expert_group(run: Run, prepared: Run, tmp_path: Path) -> None:
     prepared(*TWO_REPLICAS)
-    asked = "export plan --to sglang -o x.json --launch slurm --hosts node[001-002] --json"
+    asked = "export plan --to sglang -o x.json --launch slurm --hosts node[001-002] --ranks --json"
     data = run(*asked.split()).data
     keys = ("replica", "stage", "first_rank", "last_rank", "hostlist")
     assert [tuple(group[key] for key in keys) for group in data["expert_groups"]] == [
@@ -214,6 +215,14 @@ def test_slurm_lists_hosts_of_each_stage_and_expert_group(run: Run, prepared: Ru
         (0, 1, 4, 7, "node001"),
         (1, 0, 0, 3, "node002"),
         (1, 1, 4, 7, "node002"),
+    ]
+    ranks = list(csv.DictReader((tmp_path / "x.ranks.csv").read_text().splitlines()))
+    assert [tuple(row[key] for key in ("rank", "host", "gpu", "nics")) for row in ranks[7:9]] == [
+        ("7", "node001", "7", "d0.n0.g7.nic"),
+        ("0", "node002", "0", "d1.n0.g0.nic"),
+    ]
+    assert [(rank["gpu_id"], rank["host"]) for rank in data["ranks"]] == [
+        (row["id"], row["host"]) for row in ranks
     ]
     path = tmp_path / "x.slurm.sh"
     assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0  # noqa: S607

@@ -159,6 +159,18 @@ def test_every_command_that_reads_a_plan_names_mixed_files(run: Run, prepared: P
         assert "not of this plan.json" in json.dumps(result.data["notes"])
 
 
+def test_the_page_says_so_when_it_starts(
+    run: Run, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("starlette", reason="the extra `serve` is not installed")
+    prepared(*PLAN)
+    Path("plan/.rackplan-0123").mkdir()
+    monkeypatch.setattr("rackplan.serve.server.serve", lambda *_: None)
+    result = run("serve", "plan", "--port", "0")
+    assert "note: plan: .rackplan-0123: of a run that was killed" in result.err
+    assert "rackplan is running at" in result.out
+
+
 def test_a_killed_run_is_visible_and_the_next_one_mends_it(run: Run, prepared: Prepared) -> None:
     prepared(*PLAN)
     prepared(*OTHER)

@@ -30,7 +30,7 @@ def plan() -> Plan:
     return rackplan.plan(MODEL, CLUSTER, time_limit_s=0, context=2048, redundant=16)
 
 
-def test_a_notebook_shows_page_and_drawing(plan: Plan) -> None:
+def test_a_notebook_shows_page_and_drawing(plan: Plan, tmp_path: Path) -> None:
     page, drawing = plan._repr_html_(), plan._repr_svg_()
     assert page is not None
     assert "output tok/s/GPU" in page
@@ -38,6 +38,9 @@ def test_a_notebook_shows_page_and_drawing(plan: Plan) -> None:
     assert drawing is not None
     assert "<svg" in drawing
     assert plan.deployment.model._repr_html_() is None
+    assert "<svg" in rackplan.draw(plan, tmp_path / "plan.svg").read_text()
+    with pytest.raises(rackplan.InputError, match="there is no frame"):
+        plan.deployment.to_frame()
 
 
 def test_the_simplest_layout_within_the_tolerance_is_taken() -> None:

@@ -141,6 +141,7 @@ REFUSED = {
         ("--tok-s many", "like 200e6, 200M or 128k"),
         ("", "one of --req-s, --tok-s, --users, --gpus, --mw, --usd-h"),
         ("--req-s 5 --context 4096", "decode only has no requests"),
+        ("--gpus 8 --context 4096 --ttft-p99-ms 500", "--ttft-p99-ms 500: one phase only has no requests"),
     ],
     "size --model mixtral-8x7b --cluster hgx-h20": [
         ("--mw 20", "set one with --power h20-sxm=1900"),

@@ -291,6 +291,16 @@ def test_the_page_opens_with_the_plan_that_was_given(tmp_path, client, model):
     assert figures(last["result"])["step_s"] == pytest.approx(made.score.step_s, rel=0.02)
 
 
+def test_a_plan_opens_with_its_requests(tmp_path):
+    written(tmp_path / "one", model="mixtral-8x7b", cluster="hgx-h100", phase="prefill", context=3000)
+    written(tmp_path / "two", model="mixtral-8x7b", cluster="hgx-h100", isl=256, osl=1024)
+    for name, asked in (
+        ("one", {"isl": 3000, "serving": "two pools"}),
+        ("two", {"isl": 256, "osl": 1024, "serving": "one pool"}),
+    ):
+        assert Opened.of(tmp_path / name).start["asked"].items() >= asked.items()
+
+
 def job(client, **order):
     """Return what a job tells, line by line."""
     return [json.loads(line) for line in client.post("/api/jobs", json=order).text.splitlines()]

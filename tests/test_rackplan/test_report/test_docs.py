@@ -45,6 +45,7 @@ from rackplan.report.loads import loads_doc
 from rackplan.report.page import page
 from rackplan.report.principles import LECTURE, economics_doc, roofline_doc
 from rackplan.report.replay import replay_doc
+from rackplan.report.schema import NAMES
 from rackplan.report.simulate import simulate_doc
 from rackplan.report.size import size_doc
 from rackplan.report.sweep import sweep_doc, sweep_rows
@@ -70,6 +71,12 @@ def test_entries_and_traffic_read_as_they_did() -> None:
     sent, router = pattern_traffic("all-to-all", 144, 1e9), Router(cluster)
     loads = router.loads(sent)
     require_golden("traffic", traffic_doc(cluster, sent, loads, fair_s(router, sent, loads)))
+
+
+def test_lists_have_every_name(run: Run) -> None:
+    for kind, names in (("gpus", gpu_names()), ("clusters", cluster_names()), ("models", model_names())):
+        assert [row["name"] for row in run("catalog", kind, "--json").data[kind]] == list(names)
+    assert [row["name"] for row in run("schema", "--json").data["schemas"]] == list(NAMES)
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -127,6 +134,14 @@ def test_a_comparison_reads_as_it_did_and_its_charts_have_the_figures_of_the_row
     assert "out of reach" in text
 
 
+def test_clusters_of_other_sizes_and_hypothetical_ones_are_told() -> None:
+    doc = compare_doc(rackplan.compare(["hgx-h100@16", "rubin-576@8"], "llama-3.1-8b", tok_s_user="none"))
+    require_doc(doc)
+    notes = json.dumps(doc.data["notes"])
+    assert "The clusters differ in size" in notes
+    assert "rubin-576@8 is hypothetical" in notes
+
+
 def test_a_lead_within_the_band_is_told_from_one_beyond_it() -> None:
     compared = rackplan.compare(["hgx-h200", "gb300-nvl72@8"], "gpt-oss-120b", context=8192)
     first, second = compare_doc(compared).data["rows"]
@@ -172,9 +187,16 @@ def test_levers_of_a_sparse_model() -> None:
     assert ends[None, None, "same layout"]["gain"] == pytest.approx(0)
 
 
-def test_files_of_loads_read_as_they_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("asked", [{"phase": "prefill", "context": 2000}, {"goal": "latency"}])
+def test_levers_of_other_plans(asked: dict[str, Any]) -> None:
+    plan = rackplan.plan("llama-3.1-8b", "hgx-h100", **{"context": 4096, "time_limit_s": 0, **asked})
+    doc = levers_doc(rackplan.what_if(plan))
+    require_doc(doc)
+    assert doc.data["gain_of"] == ("tok_s_per_user" if "goal" in asked else "tok_s_per_gpu")
+
+
+def test_files_of_loads_read_as_they_did(run: Run) -> None:
     """Tokens choose experts e and e + 4: 4 of the 28 pairs of 8 experts, all equally often."""
-    monkeypatch.chdir(tmp_path)
     windows = np.random.default_rng(0).integers(1, 1000, (5, 32, 8))
     windows[1] = 0
     Path("day.json").write_text(json.dumps({"logical_count": windows.tolist()}))
@@ -186,6 +208,11 @@ def test_files_of_loads_read_as_they_did(tmp_path: Path, monkeypatch: pytest.Mon
     pairs, single = doc.data["traces"]
     assert pairs["dependent_share"] == pytest.approx(1 - 4 / 28)
     assert single["dependent_share"] is None
+    np.save("ids.npy", np.tile(np.arange(8, dtype=np.uint8), (64, 32, 1))[..., :2])
+    assert run("loads", "ids.npy", "--json").data["traces"][0]["tokens"] == 64
+    np.save("crowded.npy", np.where(np.arange(16) == 13, 21.0, 1.0).reshape(2, 8))
+    notes = run("loads", "crowded.npy", "--json").data["notes"]
+    assert any("expert 5 has 75.0% of the tokens of layer 1" in note["text"] for note in notes)
 
 
 def test_a_blackboard_and_economics_read_as_they_did() -> None:

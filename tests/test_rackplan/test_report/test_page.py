@@ -25,6 +25,7 @@ from placement.scoring import away_share, gpu_load
 from rackplan.report import assets
 from rackplan.report.compare import compare_doc
 from rackplan.report.page import page
+from rackplan.report.pictures import racks
 from rackplan.report.pictures.experts import expert_map
 from rackplan.report.pictures.overlay import plan_overlay
 from rackplan.report.plan import plan_doc
@@ -162,6 +163,15 @@ def test_every_gpu_is_drawn_once_at_one_scale(staged: Comparison, pooled: Compar
         squares = _squares(text)
         assert len(squares) == sum(len(side.cluster.gpus) for side in found.deployments)
         assert len(set(squares)) == 1
+
+
+def test_gpus_that_are_folded_are_counted(staged: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rackplan.report.pictures.racks.MAX_SQUARES", 4)
+    for placement, domains in zip(staged.placements, (2, 1), strict=True):
+        drawn = racks.folded(placement)
+        assert len(drawn) == domains
+        rows = [(domain.more + 1) * (more + 1) * len(rack) for domain in drawn for rack, more in domain.racks]
+        assert sum(rows) == 16
 
 
 def test_figures_by_hand(staged: Comparison) -> None:

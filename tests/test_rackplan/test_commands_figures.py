@@ -1,4 +1,4 @@
-"""``compare``, ``size``, ``sweep``, ``traffic``, ``simulate`` and ``replay``: figures add up, and files hold them."""
+"""``compare``, ``size``, ``sweep``, ``traffic`` and ``simulate``: figures add up, and files hold them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +19,6 @@ MIXTRAL = ("--model", "mixtral-8x7b")
 SIZE = ("size", *MIXTRAL, "--cluster", "hgx-h100")
 DECODE = (*SIZE, "--context", "4096")
 LENGTHS = ("--isl", "2000", "--osl", "100")
-LAYERS = 3
-STATIC, VLLM = ("--policy", "static"), ("--policy", "vllm")
-FILES = ("--loads", "day.npy", "--loads", "night.npy")
 
 pytestmark = pytest.mark.usefixtures("few_joined", "few_requests")
 
@@ -202,24 +198,3 @@ def test_python_gives_a_frame_of_requests() -> None:
     change = np.repeat([1, -1], len(rows["done_s"]))
     order = np.lexsort((change, np.concatenate([rows["arrival_s"], rows["done_s"]])))
     assert change[order].cumsum().max() == 4
-
-
-@pytest.fixture
-def replay(run: Run, few_layers: Callable[[str, int], Path], tmp_path: Path) -> Run:
-    """Run ``replay`` of a small deployment; recordings of windows lie beside it."""
-    rng = np.random.default_rng(3)
-    drawn = rng.poisson(1000 * rng.lognormal(0, 0.5, (5, LAYERS, 8)))
-    np.save(tmp_path / "day.npy", drawn[:3])
-    np.save(tmp_path / "night.npy", drawn[3:])
-    model = few_layers("mixtral-8x7b", LAYERS)
-    return lambda *args: run("replay", "--model", model, "--cluster", "hgx-h100", *args)
-
-
-def test_a_replay_has_page_data_and_windows(replay: Run, tmp_path: Path) -> None:
-    assert replay(*FILES, *STATIC, *VLLM, "-o", "all").code == 0
-    written = {path.name: path.read_text() for path in (tmp_path / "all").iterdir()}
-    assert written.keys() == {"replay.csv", "replay.json", "report.html"}
-    assert "Balance by window" in written["report.html"]
-    assert json.loads(written["replay.json"])["scored"] == 4
-    rows = list(csv.DictReader(written["replay.csv"].splitlines()))
-    assert [(row["policy"], row["window"]) for row in rows[3:5]] == [("static", "5"), ("vllm", "2")]

@@ -16,13 +16,6 @@ from helpers import PLAN, Run, error_of, plan_of
 from placement.plans.reading import read_plan
 
 WIDE = (*PLAN, "--cluster", "gb200-nvl72@8", "--batch", 8, "--ep", 8, "--tp", 1, "--loads", "zipf:1")
-TWO_HOSTS = """
-name: two hosts
-domains:
-  - {gpu: h100-sxm, gpus: 2, gpus_per_node: 2, structure: switch, links_per_switch: [5, 5, 4, 4],
-     link: 25 GB/s, count: 2}
-fabric: {kind: rail, nic: 400 Gb/s}
-"""
 REPLAN = ("replan", "old/plan.json", "--loads", "new.npy", "-o", "next")
 
 
@@ -131,27 +124,6 @@ def test_the_number_of_copies_is_chosen_from_a_curve(run: Run, tmp_path: Path) -
     assert "Number of copies" in (tmp_path / "plan/report.html").read_text()
 
 
-@pytest.mark.wide
-def test_a_plan_says_where_its_tokens_go_and_score_finds_the_same(
-    run: Run, few_layers: Callable[[str, int], Path], tmp_path: Path
-) -> None:
-    """A trace of experts that go in pairs 0 and 4, 1 and 5, ... on two hosts of two GPUs."""
-    (tmp_path / "two.yaml").write_text(TWO_HOSTS)
-    rng = np.random.default_rng(0)
-    first = rng.integers(0, 8, (600, 2))
-    second = np.where(rng.random((600, 2)) < 0.8, (first + 4) % 8, (first + 1) % 8)
-    np.save(tmp_path / "pairs.npy", np.stack([first, second], axis=2).astype(np.int16))
-    asked = plan_of(few_layers("mixtral-8x7b", 2), "two.yaml", "prefill")
-    layout = ("--context", 1024, "--batch", 1, "--ep", 4, "--tp", 1, "--stages", 1)
-    assert run(*asked, *layout, "--routing", "pairs.npy").code == 0
-    plan = written(tmp_path)
-    rows = {row["placement"]: row for row in plan["by_traffic"]["rows"]}
-    assert rows[plan["by_traffic"]["chosen"]]["step_s"] <= rows["balance"]["step_s"]
-    assert plan["by_traffic"]["traces"] == plan["score"]["traffic"]["routing"] == ["pairs.npy"]
-    scored = run("score", "plan/plan.json", "--routing", "pairs.npy", "--json").data
-    assert {row["layer"] for row in scored["token_traffic"] if row["routing"] == "as traced"} >= {0, 1}
-
-
 @pytest.fixture
 def old(prepared: Run, few_layers: Callable[[str, int], Path], tmp_path: Path, short: None) -> Path:
     """A plan in ``old``, and other loads beside it; a short search."""
@@ -177,22 +149,6 @@ def test_a_re_plan_writes_the_moves_that_lead_to_its_plan(run: Run, old: Path) -
     assert row is not None
     gpu = [gpu.id for gpu in plan.deployment.cluster.gpus].index(step["gpu"])
     assert row.slot_expert[step["layer"], 3 * gpu + step["slot"]] == step["expert"]
-
-
-def test_ctrl_c_writes_the_best_re_plan_so_far(run: Run, old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from placement.progress import Progress
-    from rackplan.progress import Reporter
-
-    def stop(self: Reporter, progress: Progress) -> None:
-        if progress.total:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(Reporter, "hear", stop)
-    result = run(*REPLAN, "--time-limit", "600")
-    assert result.code == 130
-    assert "interrupted" in result.err
-    assert json.loads((old / "next/plan.json").read_text())["proof"]["interrupted"] is True
-    assert (old / "next/moves.json").exists()
 
 
 def test_a_limit_that_is_exceeded_comes_first(run: Run, prepared: Run, tmp_path: Path) -> None:

@@ -96,14 +96,6 @@ def test_a_reader_that_is_not_there_is_no_error(tmp_path: Path, reader: str) -> 
     assert (tmp_path / "out/plan.json").is_file()
 
 
-@pytest.mark.wide
-def test_letters_that_the_terminal_lacks(tmp_path: Path) -> None:
-    ended = shell(f"{' '.join(TO)} $'\\xc3\\xbc'", tmp_path)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert "\\xfc/plan.json" in ended.stdout
-    assert [path.name for path in tmp_path.iterdir()] == ["ü"]
-
-
 REPLAN = ("replan", "plan", "--loads", "zipf:0.4", "--time-limit", "0", "-o", "again")
 OTHER = plan_of("mixtral-8x7b", "hgx-h200", to="other")
 KILLED = """

@@ -78,10 +78,7 @@ REFUSED = {
         ("frobnicate", "frobnicate"),
         ("replay no.json --loads no.npy --weights fp8", "the plan already sets it"),
         ("diff one other", "diff has another name; type: rackplan score one other"),
-        (
-            "import topology.conf -o c.yaml",
-            "--nic RATE (like '400 Gb/s') or --fabric NAME (like ib-ndr400) and --oversubscription R",
-        ),
+        ("import topology.conf -o c.yaml", "--nic RATE (like '400 Gb/s') or --fabric NAME"),
         ("validate measured.csv", "row 2, column measured: 'fast' must be a number"),
         ("loads pickle.pt", "pickle.pt: "),
         ("what-if plan.json", "not a plan"),
@@ -143,9 +140,7 @@ REFUSED = {
         ("--req-s 5 --context 4096", "decode only has no requests"),
         ("--gpus 8 --context 4096 --ttft-p99-ms 500", "--ttft-p99-ms 500: one phase only has no requests"),
     ],
-    "size --model mixtral-8x7b --cluster hgx-h20": [
-        ("--mw 20", "set one with --power h20-sxm=1900"),
-    ],
+    "size --model mixtral-8x7b --cluster hgx-h20": [("--mw 20", "set one with --power h20-sxm=1900")],
     "traffic hgx-h100": [
         ("--output -", "-: results are written to files"),
         ("--pattern shape.npy", "(31, 8) must be (8, 8)"),
@@ -201,13 +196,10 @@ OUT_OF_REACH = {
         ("--ep 5", "--ep 5 on hgx-h100: groups of 5 GPUs do not divide nodes of 8. What fits: --ep 4 "),
         ("--phase decode --batch 1000000", "HBM capacity binds: --batch 1,000,000"),
         ("--context 512 --tpot-ms 0.5", "is out of reach on hgx-h100: the fastest layout takes"),
-        (
-            "--context 512 --ttft-ms 0.5",
-            "--ttft-ms 0.5 is out of reach on hgx-h100: a prompt of 512 tokens alone",
-        ),
+        ("--context 512 --ttft-ms 0.5", "--ttft-ms 0.5 is out of reach on hgx-h100: a prompt of 512"),
         (
             "--loads zipf:1.5 --tpot-ms none --ttft-ms 150 --tolerance 99",
-            "--ttft-ms 150 is out of reach on hgx-h100: with experts placed under these loads",
+            "with experts placed under these loads",
         ),
     ],
     "": [

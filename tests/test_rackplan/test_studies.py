@@ -239,15 +239,9 @@ def test_every_combination_of_a_grid_at_every_draw_is_a_point() -> None:
         ({"grid": {"contxt": [1]}}, "study: grid: contxt: a study of kind score has no option `contxt`"),
         ({"grid": {"batch": list(range(1, 1002)), "context": list(range(1, 1001))}}, "1,001,000 points"),
         ({"grid": {"model": ["mixtral-8x7b"]}}, "`model` is there twice"),
-        (
-            {"sample": {"points": 3, "context": [4096, 1024]}},
-            "sample: context: [4096, 1024]: expected two numbers",
-        ),
+        ({"sample": {"points": 3, "context": [4096, 1024]}}, "[4096, 1024]: expected two numbers"),
         ({"grid": {"ep": [8]}, "optimize": {"search": {"tp": [1, 2]}}}, "use `optimize: curve`"),
-        (
-            {"optimize": {"search": {"context": [1, 9]}, "usd_per_h": {"context": 1}}},
-            "usd_per_h: context: needs",
-        ),
+        ({"optimize": {"search": {"context": [1, 9]}, "usd_per_h": {"context": 1}}}, "context: needs"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_place(more: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -54,34 +54,6 @@ def test_what_is_not_declared_is_refused() -> None:
         Table.of("rows", "speed")
 
 
-def test_text() -> None:
-    rows = ROWS({**ROW, "tok_s": float(n)} for n in range(20))
-    made = doc(rows, Note("a"), Note("b"), Note("how", kind="method"), details=[Code("text", "x: 1")])
-    assert text(made, details=False).splitlines() == [
-        "Things",
-        "======",
-        "",
-        "It is so.",
-        "",
-        "cluster  a",
-        "GPUs     8",
-        "tok/s    1,234",
-        "step     24.86 ms",
-        "",
-        "Clusters",
-        "  cluster  tok/s      step",
-        *(f"  a        {n:>5}  24.86 ms" for n in range(12)),
-        "  the first 12 of 20; --json has all",
-        "",
-        "Note          a",
-        "              b",
-        "",
-        "More          --details",
-    ]
-    assert "how" in text(made)
-    assert text(made).endswith("x: 1\n")
-
-
 def test_hostile_names_neither_steer_a_terminal_nor_a_browser() -> None:
     evil = f"{EVIL}\x1b[31m\n"
     made = Doc(

@@ -51,14 +51,9 @@ _CLIPPED = """() => {
 
 @dataclass
 class Opened:
-    """A page that a browser has open.
+    """A page that a browser has open (Playwright's), and what was wrong.
 
-    Attributes
-    ----------
-    page:
-        Playwright's own.
-    errors:
-        What the console said was wrong, what no script caught, and requests to anywhere but the page's own address.
+    ``errors``: what the console said, what no script caught, and requests to anywhere but the page's own address.
     """
 
     page: Any
@@ -66,33 +61,16 @@ class Opened:
 
     def axe(self) -> list[dict[str, Any]]:
         """Return what axe-core calls serious or critical; skip where it is absent."""
-        self.page.evaluate(axe_source())
-        found = self.page.evaluate(
-            "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations)"
-        )
-        return [one for one in found if one["impact"] in ("serious", "critical")]
-
-    @property
-    def height(self) -> int:
-        """Pixels from top to bottom."""
-        return int(self.page.evaluate("document.documentElement.scrollHeight"))
+        if find_spec("axe_playwright_python") is None:
+            pytest.skip("axe-core is absent: pip install -e '.[browser]'")
+        source = files("axe_playwright_python").joinpath("axe.min.js")
+        self.page.evaluate(source.read_text(encoding="utf-8"))
+        run = "axe.run(document, {resultTypes: ['violations']}).then(result => result.violations)"
+        return [rule for rule in self.page.evaluate(run) if rule["impact"] in ("serious", "critical")]
 
     def clipped(self) -> list[str]:
         """Return elements whose text is cut off and cannot be scrolled to."""
         return list(self.page.evaluate(_CLIPPED))
-
-
-def axe_source() -> str:
-    """Return axe-core, as the package that ships it has it."""
-    if find_spec("axe_playwright_python") is None:
-        pytest.skip("axe-core is absent: pip install -e '.[browser]'")
-    return files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
-
-
-def chromium_path() -> str | None:
-    """Return where the browser is; None where there is none."""
-    given = os.environ.get("RACKPLAN_CHROMIUM")
-    return given or next(filter(None, map(shutil.which, NAMES)), None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -106,7 +84,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """One Chromium for all tests; skips where it or Playwright is absent."""
-    path = chromium_path()
+    path = os.environ.get("RACKPLAN_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
         pytest.skip(f"no browser: none of {', '.join(NAMES)} is on the PATH (RACKPLAN_CHROMIUM names one)")
     api = pytest.importorskip(

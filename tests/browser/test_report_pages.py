@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rackplan
@@ -32,31 +33,20 @@ def plan() -> Plan:
     return rackplan.plan("deepseek-v3", "gb200-nvl72", phase="decode", time_limit_s=0)
 
 
-def _compared() -> object:
-    return rackplan.compare(["gb200-nvl72", "hgx-h100", "hgx-h200", "hgx-b200", "mi300x"], "deepseek-v3")
-
-
-def _several() -> object:
-    models = {"mixtral-8x7b": 0.5, "olmoe-1b-7b": 0.5}
-    return rackplan.plan(models, "hgx-h100@16", isl=1000, osl=100, time_limit_s=0)
-
-
-def _replayed() -> object:
-    import numpy as np
-
-    windows = np.random.default_rng(0).lognormal(sigma=0.4, size=(4, 32, 8))
-    return rackplan.replay(model="mixtral-8x7b", cluster="hgx-h100", loads=windows)
-
-
 PAGES: dict[str, Callable[[], object]] = {
     "plan": plan,
-    "compare": _compared,
+    "compare": lambda: rackplan.compare(["gb200-nvl72", "hgx-h100", "hgx-b200", "mi300x"], "deepseek-v3"),
     "sweep": lambda: rackplan.sweep("deepseek-v3", "gb200-nvl72"),
-    "pools": lambda: rackplan.sweep("mixtral-8x7b", "hgx-h100@16", isl=1000, osl=100),
-    "several": _several,
+    "several": lambda: rackplan.plan(
+        {"mixtral-8x7b": 0.5, "olmoe-1b-7b": 0.5}, "hgx-h100@16", isl=1000, osl=100, time_limit_s=0
+    ),
     "size": lambda: rackplan.size("deepseek-v3", "gb200-nvl72", tok_s=1e6),
     "replan": lambda: rackplan.replan(plan(), lost="d0.n3"),
-    "replay": _replayed,
+    "replay": lambda: rackplan.replay(
+        model="mixtral-8x7b",
+        cluster="hgx-h100",
+        loads=np.random.default_rng(0).lognormal(sigma=0.4, size=(4, 32, 8)),
+    ),
     "large": lambda: rackplan.plan("deepseek-v3", "rubin-576", phase="decode", time_limit_s=0),
 }
 
@@ -98,20 +88,16 @@ def test_a_page_is_whole_in_every_look(name: str, pages: Path, open_page: OpenPa
         assert opened.axe() == []
         assert opened.clipped() == []
         if width == 390:
-            assert opened.height <= TALLEST
+            assert opened.page.evaluate("document.documentElement.scrollHeight") <= TALLEST
         # each chart that is not folded is drawn
         undrawn = "figure.chart:not([data-drawn])"
         hidden = opened.page.eval_on_selector_all(
             undrawn, "all => all.filter(one => !one.closest('details:not([open])')).length"
         )
         assert hidden == 0
-        lines = opened.page.locator("p.forward, p.answer").all_inner_texts()
-        assert len(lines) <= 3
-        assert "USD" in opened.page.locator("main > header").inner_text()
-        assert "are within" in opened.page.locator("main").text_content()
-        assert opened.page.locator("p.forward, p.answer").last.bounding_box()["y"] < 500, (
-            "on the first screen"
-        )
+        answer = opened.page.locator("p.forward, p.answer")
+        assert 1 <= answer.count() <= 3
+        assert answer.last.bounding_box()["y"] < 500, "on the first screen"
         opened.page.context.close()
 
 
@@ -122,62 +108,39 @@ def test_the_page_of_a_large_plan_stays_small(pages: Path, open_page: OpenPage) 
     opened = open_page(path, width=390)
     drawn(opened)
     assert opened.errors == []
-    assert opened.height <= TALLEST
+    assert opened.page.evaluate("document.documentElement.scrollHeight") <= TALLEST
 
 
 def test_the_keyboard_reaches_everything_that_answers(pages: Path, open_page: OpenPage) -> None:
     opened = open_page(written("plan", pages))
     drawn(opened)
-    wanted = opened.page.eval_on_selector_all(
-        "summary, nav a, select, main button, .wide[tabindex], canvas",
-        "all => all.filter(one => one.checkVisibility()).length",
-    )
-    reached = set()
-    for _ in range(6 * wanted):
+    reached: dict[str, set[int]] = {}
+    for _ in range(400):
         opened.page.keyboard.press("Tab")
-        found = opened.page.evaluate(
-            "() => [...document.querySelectorAll('*')].indexOf(document.activeElement)"
-        )
-        kind = opened.page.evaluate("document.activeElement.tagName")
+        active = "document.activeElement"
+        kind = opened.page.evaluate(f"{active}.tagName")
         if kind == "BODY":
             break
-        reached.add((found, kind))
-    summaries = opened.page.eval_on_selector_all(
-        "summary", "all => all.filter(one => one.checkVisibility()).length"
-    )
-    assert sum(kind == "SUMMARY" for _, kind in reached) == summaries
-    assert sum(kind == "CANVAS" for _, kind in reached) >= 1
-    # a fold opens with a key, and shows its table
-    fold = opened.page.locator("summary", has_text="What the step waits for")
-    fold.focus()
-    opened.page.keyboard.press("Enter")
-    assert opened.page.locator("details[open] td", has_text="HBM bandwidth").first.is_visible()
+        place = opened.page.evaluate(f"[...document.querySelectorAll('*')].indexOf({active})")
+        reached.setdefault(kind, set()).add(place)
+    shown = "all => all.filter(node => node.checkVisibility()).length"
+    assert len(reached["SUMMARY"]) == opened.page.eval_on_selector_all("summary", shown)
+    assert reached["CANVAS"]
 
 
-def test_a_link_opens_the_section_that_a_phone_folds(pages: Path, open_page: OpenPage) -> None:
-    opened = open_page(written("plan", pages), width=390)
-    drawn(opened)
-    last = opened.page.locator("section").last
-    number = last.get_attribute("id")
-    opened.page.evaluate(f"location.hash = '#{number}'")
-    opened.page.locator(f"#{number} details[open]").wait_for()
-
-
-@pytest.mark.parametrize("name", ["compare", "plan", "size"])
+@pytest.mark.parametrize("name", ["compare", "plan"])
 def test_paper_has_charts_and_no_folds(name: str, pages: Path, open_page: OpenPage) -> None:
     opened = open_page(written(name, pages))
     drawn(opened)
     pdf = opened.page.pdf(prefer_css_page_size=True)
     # a comparison has a drawing of each cluster with its cables
-    assert len(re.findall(rb"/Type /Page\b", pdf)) <= {"size": 6, "plan": 8, "compare": 9}[name]
+    assert len(re.findall(rb"/Type /Page\b", pdf)) <= {"plan": 8, "compare": 9}[name]
     opened.page.emulate_media(media="print")
     opened.page.set_viewport_size({"width": 688, "height": 1000})
     opened.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 700
     assert not opened.page.locator("details:not([open])").first.is_visible()
-    plot = opened.page.locator(".plot .main-svg").first
-    assert opened.page.eval_on_selector("body", "one => getComputedStyle(one).printColorAdjust") == "exact"
-    assert 600 < plot.bounding_box()["width"] <= 700
+    assert 600 < opened.page.locator(".plot .main-svg").first.bounding_box()["width"] <= 700
     opened.page.evaluate("window.dispatchEvent(new Event('afterprint'))")
     opened.page.emulate_media(media="screen")
     assert opened.page.locator("details:not([open])").first.is_visible()
@@ -190,7 +153,6 @@ def test_names_with_html_in_them_stay_names(pages: Path, open_page: OpenPage) ->
     model = model_from_config(config, name=EVIL)
     made: dict[str, object] = {
         "evil-plan": rackplan.plan(model, cluster, phase="decode", time_limit_s=0),
-        "evil-compare": rackplan.compare([cluster, resolve_cluster("hgx-h200")], model),
         "evil-sweep": rackplan.sweep(model, cluster),
     }
     for name, result in made.items():
@@ -200,5 +162,5 @@ def test_names_with_html_in_them_stay_names(pages: Path, open_page: OpenPage) ->
         drawn(opened)
         assert opened.errors == []
         assert opened.page.locator("#evil, img").count() == 0
-        assert opened.page.title().startswith(EVIL[:10]) or EVIL[:10] in opened.page.title()
+        assert EVIL[:10] in opened.page.title()
         assert EVIL in opened.page.locator("h1").inner_text()

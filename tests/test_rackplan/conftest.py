@@ -98,9 +98,9 @@ def prepared(
         key = tuple(map(str, args))
         folder = key[key.index("-o") + 1]
         if key not in _folders:
-            said = run(*args)
-            assert said.code == 0
-            _folders[key] = tmp_path_factory.mktemp("prepared") / folder, said
+            result = run(*args)
+            assert result.code == 0
+            _folders[key] = tmp_path_factory.mktemp("prepared") / folder, result
             shutil.copytree(tmp_path / folder, _folders[key][0])
         else:
             shutil.copytree(_folders[key][0], tmp_path / folder, dirs_exist_ok=True)

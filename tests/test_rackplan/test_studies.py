@@ -1,17 +1,24 @@
-"""Studies through :func:`rackplan.study`: figures of the library, refusals, rows that survive what goes wrong."""
+"""Studies: figures of the library, refusals, rows that survive what goes wrong, trials that are the same."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import rackplan
+from goldens import require_golden
+from helpers import Run
+from rackplan.report.study import study_doc
 from rackplan.requests import StudyRequest, make
 from rackplan.studies.rows import WHEN
 from rackplan.studies.run import run_study
@@ -21,11 +28,35 @@ from topology.base.errors import InputError
 
 pq = pytest.importorskip("pyarrow.parquet", reason="studies write Parquet")
 pytest.importorskip("joblib", reason="studies run on joblib")
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
 PLACE: dict[str, Any] = {"model": "qwen3-235b-a22b", "cluster": "hgx-h200@16"}
 BASE = PLACE | {"context": 4096}
 SMALL: dict[str, Any] = {"kind": "score", "fixed": {"model": "mixtral-8x7b", "cluster": "hgx-h100"}}
 GRID: dict[str, Any] = {**SMALL, "grid": {"batch": list(range(1, 13)), "ep": [4, 8]}}
+TEXT = """\
+kind: score
+limit_s: 60
+fixed: {model: mixtral-8x7b, cluster: hgx-h100}
+grid:
+  context: [1024, 4096, 16384]
+  batch: [1, 8, 100000]
+  ep: [4, 8, 17]
+"""
+TUNED: dict[str, Any] = {
+    "kind": "score",
+    "limit_s": 60,
+    "fixed": {"model": "qwen3-235b-a22b", "cluster": "hgx-h200@16", "batch": 16},
+    "optimize": {
+        "goal": "usd_per_million_tokens",
+        "trials": 12,
+        "search": {
+            "set.gpu.hbm_bytes_per_s": {"low": "0.5x", "high": "8x", "scale": "log"},
+            "set.gpu.flop_per_s": ["0.9x", "1.1x"],
+        },
+        "usd_per_h": {"set.gpu.hbm_bytes_per_s": 0.4},
+        "curve": {"ep": [8, 16]},
+    },
+}
 
 
 def rows_of(
@@ -82,27 +113,15 @@ def test_what_goes_wrong_is_a_row(tmp_path: Path) -> None:
     wrong = [
         ("score", {"model": "no-such"}, "failed", "no-such"),
         ("score", {"batch": 10**6}, "infeasible", "HBM capacity binds"),
-        ("score", {"domain_gpus": 12}, "failed", "whole nodes (8 GPUs each)"),
-        ("score", {"tpot_ms": 0.001}, "infeasible", "`tpot_ms` 0.001"),
         ("sweep", {"tpot_ms": 0.001}, "infeasible", "`tpot_ms` 0.001 is out of reach"),
     ]
     for at, (kind, options, status, reason) in enumerate(wrong):
         (row,) = rows_of(tmp_path / str(at), kind, {name: [value] for name, value in options.items()})
         assert row["status"] == status
         assert reason in row["reason"]
-    slow = {
-        "kind": "sweep",
-        "limit_s": 0.05,
-        "fixed": BASE | {"context": 300_000, "cluster": "hgx-h200@2048"},
-    }
-    (row,) = rackplan.study(slow, tmp_path / "slow").rows
-    assert (row["status"], row["reason"]) == ("timeout", "exceeded its time limit of 0.05 s (`limit_s`).")
-
-
-def test_a_defect_ends_its_point_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rackplan.studies.work.price", lambda *_: 1 / 0)
-    row = run_point(Job("score", 60.0, "", (), rackplan.studies.rows.version()), Point(0, BASE, ""))
-    assert row["reason"] == "a defect: ZeroDivisionError: division by zero"
+    slow = BASE | {"context": 300_000, "cluster": "hgx-h200@2048"}
+    (row,) = rackplan.study({"kind": "sweep", "limit_s": 0.05, "fixed": slow}, tmp_path / "slow").rows
+    assert (row["status"], "0.05 s (`limit_s`)" in row["reason"]) == ("timeout", True)
 
 
 def deadly(job: Job, point: Point) -> dict[str, Any]:
@@ -167,11 +186,6 @@ def test_a_study_is_enlarged_stopped_and_gone_on_with(
     assert [(row["point"], row["batch"]) for row in result.rows] == [(at, 1 + at // 2) for at in range(24)]
     assert [path.name for path in (out / "results").iterdir()] == ["part-00000.parquet"]
     assert pq.read_table(out / "results").column("point").to_pylist() == list(range(24))
-    pandas, duckdb = pytest.importorskip("pandas"), pytest.importorskip("duckdb")
-    assert len(pandas.read_parquet(out / "results")) == 24
-    with duckdb.connect() as database:
-        count = database.execute("SELECT count(*) FROM read_parquet(?)", [f"{out}/results/*.parquet"])
-        assert count.fetchone() == (24,)
 
 
 def test_a_folder_in_use_a_damaged_one_and_one_with_changed_files_are_refused(tmp_path: Path) -> None:
@@ -192,22 +206,9 @@ def test_a_folder_in_use_a_damaged_one_and_one_with_changed_files_are_refused(tm
         rackplan.study(study, out)
 
 
-def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rackplan.study({**SMALL, "grid": {"batch": [1]}}, tmp_path / "out")
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("os.fsync", full)
-        with pytest.raises(InputError, match="No space left on device"):
-            rackplan.study({**SMALL, "grid": {"batch": [1, 2]}}, tmp_path / "out")
-    assert rackplan.study({**SMALL, "grid": {"batch": [1, 2]}}, tmp_path / "out").priced == 1
-
-
-@pytest.mark.parametrize(("name", "points"), [("grid", 36), ("sample", 900), ("domain-size", 224)])
-def test_an_example_is_read(name: str, points: int) -> None:
-    assert read_study(EXAMPLES / f"study-{name}.yaml").size == points
+def test_examples_are_read() -> None:
+    for name, points in (("grid", 36), ("sample", 900), ("domain-size", 224)):
+        assert read_study(ROOT / "examples" / f"study-{name}.yaml").size == points
 
 
 def test_every_combination_of_a_grid_at_every_draw_is_a_point() -> None:
@@ -235,27 +236,12 @@ def test_every_combination_of_a_grid_at_every_draw_is_a_point() -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (
-            {"grid": {"contxt": [1]}},
-            "study: grid: contxt: a study of kind score has no option `contxt`; did you mean",
-        ),
-        ({"grid": {"batch": [1, "many"]}}, "study: grid: batch: 'many': expected"),
-        ({"grid": {"batch": 4}}, "study: grid: batch: 4 must be a list of values"),
-        ({"grid": {"set.gpu.hbm_bytes": [10**400]}}, "expected"),
+        ({"grid": {"contxt": [1]}}, "study: grid: contxt: a study of kind score has no option `contxt`"),
         ({"grid": {"batch": list(range(1, 1002)), "context": list(range(1, 1001))}}, "1,001,000 points"),
-        ({"grid": {"set.gpu": ["2x"]}}, "expected set.PART.FIGURE"),
-        ({"grid": {"loads": ["uniform"]}}, "`loads`; it belongs to kind plan"),
         ({"grid": {"model": ["mixtral-8x7b"]}}, "`model` is there twice"),
-        (
-            {"sample": {"points": 3, "context": [4096, 1024]}},
-            "sample: context: [4096, 1024]: expected two numbers",
-        ),
-        ({"sample": {"points": 3, "context": {"low": 1024, "high": "x"}}}, "sample: context: 'x': expected"),
+        ({"sample": {"points": 3, "context": [4096, 1024]}}, "[4096, 1024]: expected two numbers"),
         ({"grid": {"ep": [8]}, "optimize": {"search": {"tp": [1, 2]}}}, "use `optimize: curve`"),
-        (
-            {"optimize": {"search": {"context": [1, 9]}, "usd_per_h": {"context": 1}}},
-            "usd_per_h: context: needs",
-        ),
+        ({"optimize": {"search": {"context": [1, 9]}, "usd_per_h": {"context": 1}}}, "context: needs"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_place(more: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -263,3 +249,91 @@ def test_what_cannot_be_is_refused_with_its_place(more: dict[str, Any], message:
         rackplan.study({**SMALL, **more}, tmp_path / "out")
     assert message in str(refusal.value)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    path = tmp_path / "study.yaml"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return comparable(pq.read_table(folder / "results").to_pylist())
+
+
+def test_a_study_runs_once_and_reads_as_it_did(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = rackplan.study(yaml.safe_load(TEXT), Path("out"), workers=1)
+    with monkeypatch.context() as patched:
+        patched.setattr("rackplan.report.study.rows_digest", lambda _: "0" * 64)  # of code and catalog
+        require_golden("study", study_doc(result))
+    before = rows(tmp_path / "out")
+    again = run("study", "out", "--json")  # the folder goes on, and has nothing left to do
+    assert (again.code, again.data["priced"]) == (0, 0)
+    assert rows(tmp_path / "out") == before
+
+
+def test_a_folder_of_something_else_is_left_alone(study: Path, run: Run, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mine.txt").write_text("mine", encoding="utf-8")
+    assert "contains files but no study" in run("study", study, "-o", other).error_line
+    out = tmp_path / "out"
+    assert run("study", study, "-o", out, "--workers", 1).code == 0
+    study.write_text(TEXT.replace("[1024, 4096, 16384]", "[1024, 4096]"), encoding="utf-8")
+    assert "9 rows match no point" in run("study", study, "-o", out).error_line
+    assert run("study", out).code == 0  # it is the study of before
+    assert sorted(path.name for path in out.iterdir()) == ["report.html", "results", "study.json"]
+
+
+@pytest.mark.wide
+def test_a_study_goes_on_with_the_code_that_began_it(study: Path, run: Run, tmp_path: Path) -> None:
+    """Wherever that is: a copy in another folder does, and one with another figure in its catalog does not."""
+    study.write_text(TEXT.replace("[1024, 4096, 16384]", "[1024]"), encoding="utf-8")
+    assert run("study", study, "-o", tmp_path / "out", "--workers", 1).code == 0
+    copy = tmp_path / "copy"
+    for package in ("cost", "placement", "rackplan", "topology"):
+        shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("*.pyc"))
+    command = [sys.executable, "-B", "-m", "rackplan", "study", "out"]
+
+    def again() -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "PYTHONPATH": str(copy)}
+        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+
+    assert again().returncode == 0
+    with (copy / "topology/catalog/gpus.yaml").open("a", encoding="utf-8") as catalog:
+        catalog.write("# another figure\n")
+    refused = again()
+    assert refused.returncode == 2
+    assert "code or catalog differ" in refused.stderr
+
+
+def trials(folder: Path, workers: int | None = None) -> StudyRequest:
+    return make(StudyRequest, TUNED, folder, optimize=True, workers=workers)
+
+
+@pytest.mark.wide
+def test_trials_are_the_same_stopped_or_not(tmp_path: Path) -> None:
+    pytest.importorskip("optuna", reason="it proposes the trials")
+    from rackplan.studies.tune import JOURNAL
+
+    whole = run_study(trials(tmp_path / "whole", 1))
+    assert len(whole.rows) == 24
+    calls = 0
+
+    def stop(_: str) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 12:
+            raise KeyboardInterrupt
+
+    first = run_study(trials(tmp_path / "stopped", 1), say=stop)
+    assert first.interrupted
+    journal = tmp_path / "stopped" / JOURNAL
+    journal.write_bytes(journal.read_bytes()[:-7])  # as a kill leaves it
+    (tmp_path / "stopped" / f"{JOURNAL}.lock").touch()
+    second = run_study(trials(tmp_path / "stopped", 2))
+    assert comparable(second.rows) == comparable(whole.rows)
+    assert run_study(trials(tmp_path / "stopped")).priced == 0

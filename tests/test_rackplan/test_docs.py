@@ -159,9 +159,9 @@ SHOWN = """
 8,786 tok/s/GPU, 80 % of measured runs are between 5,937 and 13,004
 0.104 USD per million output tokens, 34 kW
 ...
-for day balancedness by day 0.999, by night 0.703
+for day balancedness by day 0.999, by night 0.685
 for both balancedness by day 0.992, by night 0.992
-<Replanned 1,431 of 6,144 copies move, balancedness 0.9454:
+<Replanned 1,382 of 6,144 copies move, balancedness 0.9511:
 ...
 HBM bandwidth x2 +51.4%
 ...

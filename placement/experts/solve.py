@@ -55,7 +55,7 @@ _DONE_GAP = 1e-4  # a layer is done when its largest load is within this part of
 _FEW_SLOTS = 3  # of a GPU: swaps to the end come before annealing
 _RELIEF_PART = 0.8  # of the way from the mean load: aimed for, where copies are exchanged...
 _RELIEF_START_STEPS = 40  # ... in so many steps
-_STEPS_A_SLOT = 16  # of annealing on the fast path
+_STEPS_A_SLOT = 17  # of annealing on the fast path
 _ANNEALED = 240_000_000  # ... and numbers that it writes at most for each layer: some seconds for 58
 
 

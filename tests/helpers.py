@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -56,6 +59,27 @@ def link_loads(cluster: Cluster, traffic: Traffic | NDArray[np.float64]) -> Link
 def per_edge(loads: LinkLoads) -> dict[tuple[str, str], float]:
     """Bytes of every directed link by its two ends."""
     return {link.ends: link.load_bytes for link in loads.links(np.arange(loads.network.links))}
+
+
+def killed(script: str, folder: Path, *args: object) -> Path:
+    """Run a script that writes files into a folder, killed as it moves ``plan.json`` there; return what it left."""
+    call = [sys.executable, "-c", _KILLED + script, *map(str, args)]
+    ended = subprocess.run(call, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert ended.returncode == -signal.SIGKILL
+    (left,) = folder.glob(".rackplan-*")
+    return left
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+moved = Path.replace
+def move(path, target):
+    if target.name == "plan.json":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return moved(path, target)
+Path.replace = move
+"""
 
 
 @dataclass(frozen=True)

@@ -30,19 +30,23 @@ from topology.base.errors import InfeasibleError, InputError
 
 
 def degraded(seed: int, *, even: bool = False) -> tuple[MigrationTask, np.ndarray] | None:
-    """A task and all legal placements; what runs breaks the rule, lost copies or a GPU, or is no placement at all."""
+    """A task and all legal placements; what runs breaks the rule, lost copies or a GPU, or is no placement at all.
+
+    With an even split it is legal, or lost copies.
+    """
     problem, rng = tiny_problem(seed), np.random.default_rng(seed)
     problem = problem.even if even else problem
     legal = legal_placements(problem)
     if len(legal) == 0:
         return None
     ways = ways_to_fill(problem.experts, problem.slots_per_gpu)
-    old = (ways if seed % 4 == 0 else legal)[rng.integers(len(legal))].copy()
-    if seed % 4 == 1:
+    kind = ("lost" if seed % 3 == 0 else "") if even else ("rule", "lost", "gpu", "none")[seed % 4]
+    old = (ways if kind == "rule" else legal)[rng.integers(len(legal))].copy()
+    if kind == "lost":
         old[rng.random(old.size) < 0.3] = EMPTY
-    elif seed % 4 == 2:
+    elif kind == "gpu":
         old[problem.slot_gpu == rng.integers(problem.gpus)] = EMPTY
-    elif seed % 4 == 3:
+    elif kind == "none":
         old = rng.integers(EMPTY, problem.experts, old.size).astype(np.int32)
     return MigrationTask(problem, old[None]), legal
 
@@ -149,7 +153,7 @@ def test_no_placement_as_balanced_moves_less(seeds: range) -> None:
             sharp += proof.moves == fewest
             above += proof.moves > least_moves(task)[0]
     assert sharp > 0.5 * len(seeds)
-    assert above > 0.05 * len(seeds)
+    assert above > 0.2 * len(seeds)
 
 
 @cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers import PLAN, ROOT, Result, Run, plan_of
+from helpers import PLAN, ROOT, Result, Run, killed, plan_of
 from placement.plans.reading import read_plan
 from rackplan.commands.output import default_output, json_text
 
@@ -98,18 +97,6 @@ def test_a_reader_that_is_not_there_is_no_error(tmp_path: Path, reader: str) -> 
 
 REPLAN = ("replan", "plan", "--loads", "zipf:0.4", "--time-limit", "0", "-o", "again")
 OTHER = plan_of("mixtral-8x7b", "hgx-h200", to="other")
-KILLED = """
-import os, signal
-from pathlib import Path
-moved = Path.replace
-def move(path, target):
-    if target.name == "plan.json":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return moved(path, target)
-Path.replace = move
-from rackplan.cli import main
-main()
-"""
 Prepared = Callable[..., Result]
 
 
@@ -167,11 +154,7 @@ def test_a_killed_run_is_visible_and_the_next_one_mends_it(run: Run, prepared: P
     prepared(*PLAN)
     prepared(*OTHER)
     again = [*OTHER[:-1], "plan"]
-    ended = subprocess.run(
-        [sys.executable, "-c", KILLED, *again], check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
-    assert ended.returncode == -signal.SIGKILL
-    (left,) = Path("plan").glob(".rackplan-*")
+    left = killed("from rackplan.cli import main; main()", Path("plan"), *again)
     (line,) = run("score", "plan").err.splitlines()
     assert "plan: report.html, topology.svg: not of this plan.json" in line
     assert f"plan: {left.name}: of a run that was killed while it wrote" in line

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import os
-import signal
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from helpers import killed
 from topology.base.errors import InputError
 from topology.base.files import write_folder, write_new, write_whole
 
-ROOT = Path(__file__).parents[2]
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from topology.base import files
-moved = Path.replace
-def move(path, target):
-    if target.name == "plan.json":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return moved(path, target)
-Path.replace = move
-files.write_folder(Path(sys.argv[1]), {"report.html": b"new", "plan.json": b"new"})
+WRITE = """
+from topology.base.files import write_folder
+write_folder(Path(sys.argv[1]), {"report.html": b"new", "plan.json": b"new"})
 """
 
 
@@ -143,9 +132,7 @@ def test_nothing_changes_and_nothing_is_left_where_one_fails(
 def test_a_kill_leaves_the_old_file_and_nobody_looks_at_the_rest(here: Path) -> None:
     for name in ("report.html", "plan.json"):
         (here / name).write_text("old")
-    ended = subprocess.run([sys.executable, "-c", KILLED, here], cwd=ROOT, check=False)
-    assert ended.returncode == -signal.SIGKILL
-    (left,) = here.glob(".rackplan-*")
+    left = killed(WRITE, here, here)
     assert [(here / name).read_text() for name in ("report.html", "plan.json")] == ["new", "old"]
     write_folder(here, {"report.html": b"newer", "plan.json": b"newer"})
     assert tree(here) == {f"{left.name}/plan.json": "new", "report.html": "newer", "plan.json": "newer"}

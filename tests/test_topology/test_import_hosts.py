@@ -9,6 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -335,6 +336,13 @@ class Slot:
     ports: int = 1
 
 
+def far(a: Slot, b: Slot) -> int:
+    """Return 0 on a PCIe switch, 1 on a socket, 2 between sockets."""
+    if a.switch is not None and (a.socket, a.switch) == (b.socket, b.switch):
+        return 0
+    return 1 if a.socket == b.socket else 2
+
+
 @dataclass(frozen=True)
 class Host:
     """A host as a list of slots; ``nvlink``: NVLink joins its GPUs."""
@@ -352,16 +360,20 @@ class Host:
     def near(self) -> int:
         """NIC ports that are near a GPU, counted one by one."""
 
-        def far(a: Slot, b: Slot) -> int:
-            if a.switch is not None and (a.socket, a.switch) == (b.socket, b.switch):
-                return 0
-            return 1 if a.socket == b.socket else 2
-
         def used(port: Slot) -> bool:
             best = [all(far(gpu, port) <= far(gpu, other) for other in self.ports()) for gpu in self.gpus()]
             return any(best) or any(far(gpu, port) == 0 for gpu in self.gpus())
 
         return sum(used(port) for port in self.ports())
+
+    def topo_m(self) -> str:
+        """The host as `nvidia-smi topo -m` prints it."""
+        chips, places = self.gpus(), [*self.gpus(), *self.ports()]
+        names = [*gpus(len(chips)), *(f"NIC{i}" for i in range(len(self.ports())))]
+        ways = {
+            pair: ("PIX", "NODE", "SYS")[far(*(places[i] for i in pair))] for pair in pairs(len(places), "")
+        }
+        return topo_m(names, ways | (pairs(len(chips), "NV18") if self.nvlink else {}))
 
     def xml(self) -> str:
         """The host as NCCL writes it."""
@@ -415,20 +427,37 @@ def hosts(draw: Any) -> Host:
 @settings(max_examples=12, deadline=None)
 @given(host=hosts())
 def test_nics_are_conserved(tmp_path_factory: pytest.TempPathFactory, host: Host) -> None:
-    """Of the same host four times on two leaves."""
-    paths = [tmp_path_factory.mktemp("host") / name for name in ("tree.conf", "node.txt")]
-    for path, text in zip(paths, (TREE, host.xml()), strict=True):
-        path.write_text(text)
+    """Of the same host four times on two leaves; with PCIe wide enough its GPUs fill all NICs that are near."""
+    folder, port = tmp_path_factory.mktemp("host"), host.gbit * 1e9 / 8
     nic: dict[str, Any] = {"nic": f"{host.gbit} Gb/s", "oversubscription": 1.0}
     options = ImportOptions(gpu="h100-sxm", pcie="1000 GB/s", socket_link="4000 GB/s", **nic)
-    imported = import_files([*map(str, paths)], options)
-    graph = build_cluster(imported.spec).graph
-    leaves = nodes_of_kind(graph, "leaf")
-    edges = [(end, leaf) for leaf in leaves for end in graph[leaf] if graph.nodes[end]["node"] is not None]
-    rate = sum(graph.edges[edge]["bytes_per_s"] for edge in edges)
-    assert rate == pytest.approx(4 * host.near() * host.gbit * 1e9 / 8), imported.assumptions
-    # every NIC node has one cable, and as much below it as above it
-    for node in nodes_of_kind(graph, "nic"):
-        below = [other for other in graph[node] if other not in leaves]
-        assert len(graph[node]) == 2
-        assert graph.edges[node, below[0]]["bytes_per_s"] == host.gbit * 1e9 / 8
+    (folder / "tree.conf").write_text(TREE)
+    for text in (host.xml(), host.topo_m()):
+        (folder / "node.txt").write_text(text)
+        imported = import_files([str(folder / "tree.conf"), str(folder / "node.txt")], options)
+        graph = build_cluster(imported.spec).graph
+        leaves = nodes_of_kind(graph, "leaf")
+        edges = [
+            (end, leaf) for leaf in leaves for end in graph[leaf] if graph.nodes[end]["node"] is not None
+        ]
+        rate = sum(graph.edges[edge]["bytes_per_s"] for edge in edges)
+        assert rate == pytest.approx(4 * host.near() * port), imported.assumptions
+        # every NIC node has one cable, and as much below it as above it
+        for node in nodes_of_kind(graph, "nic"):
+            below = [other for other in graph[node] if other not in leaves]
+            assert len(graph[node]) == 2
+            assert graph.edges[node, below[0]]["bytes_per_s"] == port
+    assert sent(graph, graph.nodes[edges[0][0]]["node"], leaves) == pytest.approx(host.near() * port)
+
+
+def sent(graph: nx.Graph[str], host: str, leaves: list[str]) -> float:
+    """What all GPUs of a host can send out of it at once."""
+    inside = [name for name, own in graph.nodes(data="node") if own == host]
+    kinds = dict(graph.nodes(data="kind"))
+    part: nx.DiGraph[str] = nx.DiGraph()
+    for a, b in graph.subgraph([*inside, *leaves]).to_directed().edges:
+        if a in inside and "switch" not in (kinds[a], kinds[b]):
+            part.add_edge(a, b, capacity=graph.edges[a, b]["bytes_per_s"])
+    part.add_edges_from(("from", name) for name in inside if kinds[name] == "gpu")
+    part.add_edges_from((leaf, "to") for leaf in leaves)
+    return float(nx.maximum_flow_value(part, "from", "to"))

@@ -8,7 +8,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from placement.progress import Progress
 from rackplan.cli import function_of, make_app, request_of
 from rackplan.commands import COMMANDS
 from rackplan.commands import COMMANDS as TYPED
-from rackplan.progress import progress
+from rackplan.progress import Reporter, progress
 from rackplan.report.fields import unit_of
 from rackplan.report.schema import NAMES, REQUESTS, SHAPES, json_schema
 from topology.base.errors import InfeasibleError, InputError, NoAnswerError
@@ -60,17 +59,44 @@ def test_an_error_is_an_exit_code_and_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_interrupted_with_a_plan_writes_it(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from placement.planner import make_plan
+PLAN_FILES = ["plan.json", "report.html", "topology.svg"]
 
-    def interrupted(*args: Any, **kwargs: Any) -> object:
-        return replace(make_plan(*args, **kwargs), interrupted=True)
 
-    monkeypatch.setattr("placement.joint.make_plan", interrupted)
-    result = run(*PLAN)
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize(
+    ("words", "files", "text"),
+    [
+        (f"{' '.join(PLAN[:-4])} --loads zipf:1 --time-limit 60", PLAN_FILES, "best plan so far"),
+        ("replan plan --loads zipf:0.4 --time-limit 60", [*PLAN_FILES, "moves.json"], "best re-plan so far"),
+        (
+            "replay plan --loads zipf:0.4 --loads zipf:1 --loads zipf:2",
+            ["replay.json", "replay.csv", "report.html"],
+            "",
+        ),
+        ("traffic hgx-h100", ["traffic.json", "traffic.html"], "the bound was computed"),
+    ],
+)
+def test_ctrl_c_keeps_the_best_so_far(
+    run: Run, prepared: Run, monkeypatch: pytest.MonkeyPatch, words: str, files: list[str], text: str
+) -> None:
+    prepared(*PLAN)
+    heard = []
+
+    def hear(_: Reporter, progress: Progress | float) -> None:
+        if not isinstance(progress, Progress) or progress.total or "window 2" in progress.stage:
+            heard.append(progress)
+            if len(heard) == 2 or words.startswith("traffic"):
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(Reporter, "hear", hear)
+    monkeypatch.setattr(Reporter, "arrived", hear)
+    monkeypatch.setattr("placement.budget.EVERY_S", 0.0)
+    result = run(*words.split(), "-o", "out")
     assert result.code == 130
-    assert "interrupted" in result.err
-    assert json.loads((tmp_path / "plan/plan.json").read_text())["proof"]["interrupted"] is True
+    assert text in result.err
+    assert {path.name for path in Path("out").iterdir()} == set(files)
+    data = json.loads(Path("out", files[0]).read_text())
+    assert data.get("completion") == "bound" or data.get("proof", data)["interrupted"]
 
 
 LOADED = """

@@ -272,6 +272,7 @@ def test_fair_sharing_is_what_the_routes_say_and_never_shorter() -> None:
     out = fabric_like(spec.scale_out, "leaf-spine", nodes_per_pod=2, spines=2, oversubscription=4.0)
     oversubscribed = mixtral_on(base=build_cluster(replace(spec, scale_out=out)))
     use, everybody = uneven(32), all_layers(tuple(range(32)))
+    assert sharing(mixtral_on(base=build_cluster(spec)), everybody, use, "per-copy") is None, "as by formula"
     shared = sharing(oversubscribed, everybody, use, "per-copy")
     router = Router(oversubscribed.cluster)
     matrix = np.tile(use.share[0, 0], (32, 1)) * (1 - np.eye(32))

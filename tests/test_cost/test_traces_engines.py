@@ -130,6 +130,17 @@ def test_passes_of_a_draft_model_and_of_overlapping_batches(
     assert any("2 of 14 passes have several records of a rank" in note for note in loads.notes)
 
 
+def test_an_unused_slot_counts_for_no_expert(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
+    for rank in range(RANKS):
+        data = passes(
+            rank, last_physical_to_logical_map=np.pad(SLOT_MAP, ((0, 0), (1, 0)), constant_values=-1)
+        )
+        for record in data["records"]:
+            record["global_physical_count"] = np.pad(record["global_physical_count"], ((0, 0), (1, 0)))
+        torch_save(rank_file(tmp_path, rank), data)
+    assert (read(tmp_path).tokens == KEPT).all()
+
+
 def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
     torch_save(rank_file(tmp_path, 0), passes(0))
     other = rank_file(tmp_path, 1)
@@ -156,6 +167,9 @@ def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) 
         (passes(0, last_physical_to_logical_map=SLOT_MAP[0]), "not [layers, slots]"),
         (passes(0, records=[{"forward_pass_id": "1", "rank": 0}]), "record 0 has no forward_pass_id"),
         (passes(0, last_physical_to_logical_map=SLOT_MAP + 1), "experts 0..4; the model has 0..3"),
+        (passes(0, last_physical_to_logical_map=SLOT_MAP - 2), "the invalid expert -2"),
+        (passes(0, last_physical_to_logical_map=np.full_like(SLOT_MAP, -1)), "the invalid expert -1"),
+        (passes(0, last_physical_to_logical_map=SLOT_MAP + 15), "the invalid expert 18"),
         (passes(0, records=passes(0)["records"] + [
             {"forward_pass_id": 99, "rank": 1, "global_physical_count": BY_SLOT[0, 0]}
         ]), "records of ranks [0, 1]"),

@@ -16,7 +16,7 @@ import pytest
 from cost.experts.loads import read_loads
 from cost.experts.traces.counts import Wanted
 from cost.experts.traces.open import is_routing, open_counts, read_routing
-from cost.experts.traces.routing import RoutingTrace, evenly_spaced
+from cost.experts.traces.routing import RoutedTokens, RoutingTrace, collect_routing, evenly_spaced
 from cost.experts.traces.statistics import coactivation
 from topology.base.errors import InputError
 
@@ -144,6 +144,17 @@ def test_per_token_recordings_are_mapped_and_ordered_by_pass(
         assert same(read(path))
     torch_save(tmp_path / "tensor.pt", CHOICES.astype(np.int32))
     assert same(read(tmp_path / "tensor.pt"))
+
+
+def test_a_file_that_grows_shrinks_or_turns_while_it_is_read() -> None:
+    for pieces, words in (
+        ([CHOICES, CHOICES[:1]], "changed while"),
+        ([CHOICES[:, :1]], "changed while"),
+        ([CHOICES[1:]], "39 of 40 tokens are present"),
+    ):
+        source = RoutedTokens("f", "trace", TOKENS, 2, K, lambda pieces=pieces: iter(pieces))
+        with pytest.raises(InputError, match=words):
+            collect_routing(source)
 
 
 def test_counts_are_no_trace(tmp_path: Path, torch_save: Callable[..., Path]) -> None:

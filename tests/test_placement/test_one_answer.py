@@ -94,19 +94,25 @@ def test_a_group_holds_fewer_sequences_than_it_has_gpus() -> None:
     assert verify_plan(plan) == []
 
 
-def test_experts_are_cut_where_that_is_asked_for() -> None:
-    """Expert parallelism off, the default of engines: nothing to place, as many bytes, and the sweep's price."""
-    deployment = deployed("gpt-oss-20b", "hgx-h200@4")
-    plan = quick(deployment, ep=1, tp=4, tpot_s="none")
-    assert (plan.layout.ep, plan.layout.moe_tp, plan.layout.tp) == (1, 4, 4)
+@pytest.mark.parametrize(
+    ("model", "cluster", "widths"),
+    [("gpt-oss-20b", "hgx-h200@4", (1, 4, 4)), ("llama-3.1-405b", "hgx-h100@16", (16, 1, 16))],
+)
+def test_what_tensor_parallelism_cuts_has_the_price_of_the_sweep(
+    model: str, cluster: str, widths: tuple[int, int, int]
+) -> None:
+    """With expert parallelism off, the default of engines, experts too: nothing to place. And over two nodes."""
+    deployment, (ep, moe_tp, tp) = deployed(model, cluster), widths
+    plan = quick(deployment, ep=ep if moe_tp > 1 else None, tp=tp, stages=1, tpot_s="none")
+    assert (plan.layout.ep, plan.layout.moe_tp, plan.layout.tp) == widths
     assert plan.experts == (None,)
     assert verify_plan(plan) == []
     found = sweep(deployment)
-    rows = np.flatnonzero((found.ep == 1) & (found.moe_tp == 4) & (found.tp == 4) & (found.stages == 1))
+    rows = np.flatnonzero((found.moe_tp == moe_tp) & (found.tp == tp) & (found.stages == 1))
     assert plan.score.tok_s_per_gpu == pytest.approx(float(found.tok_s_per_gpu[rows].max()), rel=SAME)
     assert plan.score.max_batch == found.max_batch[rows[0]]
     again = reread(plan)
     assert again.layout == plan.layout
     assert again.score.step_s == plan.score.step_s
-    with pytest.raises(InputError, match="tensor parallelism cuts each into 4 parts"):
+    with pytest.raises(InputError, match=r"cuts each into 4 parts|has no routed experts"):
         plan.require_experts()

@@ -31,6 +31,7 @@ from placement.traffic.place import (
 )
 from placement.traffic.tokens import Tokens
 from placement.verify import verify_plan
+from rackplan.report.plan import plan_doc
 from test_placement.builders import reread
 from topology import build_cluster, resolve_cluster
 
@@ -107,6 +108,8 @@ def test_what_tokens_need_is_as_counted_from_the_plan_file_and_the_trace_and_rea
     taken = next(row for row in by_traffic["rows"] if row["placement"] == by_traffic["chosen"])
     assert taken["bytes_per_step"] == pytest.approx(plan.traffic.bytes_per_step, rel=1e-12)
     assert taken["domains_per_token"] < by_traffic["rows"][0]["domains_per_token"]
+    marked = [row for row in plan_doc(plan).data["by_traffic"] if row["mark"] == "chosen"]
+    assert [row["domains_per_token"] for row in marked] == [taken["domains_per_token"]]
     read = reread(plan)
     assert (read.differences, read.by_traffic) == ("", plan.by_traffic)
     again, before = with_loads(read, loads), with_loads(plan, loads)

@@ -180,6 +180,10 @@ def test_a_plan_is_scored_varied_and_simulated_alike(run: Run, prepared: Run, tm
     fast = run("score", "plan", *double, "--json").data
     assert fast["step_s"] < written(tmp_path)["score"]["step_s"]
     assert [row["shown"] for row in fast["set"]] == ["6.7 TB/s"]
+    links = run("score", "plan", "--set", "nvlink4.link_bytes_per_s=2x", "--json").data["assumptions"]
+    assert "each of a GPU's 18 links: 900 GB/s in total" in str(links)
+    pair = run("score", "plan", "plan", "--json").data["plans"]
+    assert [row["plan"] for row in pair] == ["plan", "plan (2)"]
     assert run("what-if", "plan", *double, "--json").data["step_s"] == pytest.approx(fast["step_s"])
     result = run(
         "simulate", "plan", "--req-s", "1", "--json"

@@ -129,6 +129,7 @@ REFUSED = {
     ],
     "compare --model mixtral-8x7b": [
         ("hgx-h100 --gpus 12", "hgx-h100@8 or hgx-h100@16"),
+        ("hgx-h100 --gpus 8 --mw 1", "--gpus already sets the basis of the comparison"),
         ("hgx-h100 gb200 H100", "clusters hgx-h100@72: duplicate"),
         ("hgx-h100@16 hgx-h200@8 --gpus 16", "hgx-h200@8 has 8 GPUs"),
         ("mi350x --mw 1", "no all-in power"),

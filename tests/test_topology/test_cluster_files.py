@@ -244,6 +244,7 @@ def test_domains_follow_from_links_where_none_is_named() -> None:
     joined = resolve_cluster({"nodes": [*nodes, more, {"id": "t", "kind": "leaf"}], "links": links}).spec
     assert joined.scale_out is not None
     assert joined.scale_out.scale_out_bytes_per_s == 50e9
+    assert joined.scale_out.oversubscription == 1
     alone = resolve_cluster({"nodes": [{"id": "g", "kind": "gpu", "gpu": "h100-sxm"}]})
     assert ([gpu.id for gpu in alone.gpus], alone.graph.number_of_edges()) == (["g"], 0)
 

@@ -18,6 +18,7 @@ from goldens import require_text
 from helpers import link_loads
 from topology import InputError, build_cluster, resolve_cluster
 from topology.draw import Overlay, TrafficOverlay, dot_source, draw_cluster
+from topology.draw.generations import generations_source
 from topology.draw.overlay import Ramp
 from topology.draw.palette import FAULT
 from topology.routes import pattern_traffic
@@ -52,7 +53,7 @@ LINK_FAULTS: list[dict[str, Any]] = [
     {"link": ["d5.n3.g1", "d5.s7"], "factor": 0.25},
     {"link": ["f.p5.l2", "f.s3"]},
 ]
-CABINET = {"part": "tpu-8i", "gpus": 64}
+CABINET = {"part": "tpu-8i", "gpus": 96}
 DRAWN: list[tuple[str | dict[str, Any], str, str]] = [
     *(
         (name, "auto", "")
@@ -81,6 +82,7 @@ MIXED = [{"part": "hgx-h100", "count": 12}, {"part": "hgx-b200", "count": 4}]
 for sizes in FABRICS:
     out = {"kind": sizes["kind"], "nic": "400 Gb/s", **sizes}
     DRAWN.append(({"domains": MIXED, "fabric": out}, "auto", "incast"))
+TO_SCALE = ("hgx-h100", "gb200-nvl72@144", "rubin-576", "tpu-v5p", "trn2-ultra", "hgx-h100@16")
 
 
 def test_pictures_are_as_they_were_looked_at() -> None:
@@ -91,6 +93,8 @@ def test_pictures_are_as_they_were_looked_at() -> None:
         traffic = traffic_overlay(what, pattern) if pattern else None
         source = dot_source(resolve_cluster(what), level=level, traffic=traffic)
         rows.append(f"{what} {level} {pattern}: {hashlib.sha256(source.encode()).hexdigest()[:16]}\n")
+    source = generations_source([resolve_cluster(name) for name in TO_SCALE])
+    rows.append(f"to one scale: {hashlib.sha256(source.encode()).hexdigest()[:16]}\n")
     require_text("drawings", "".join(rows))
 
 

@@ -298,6 +298,7 @@ def test_a_fabric_with_fewer_nics_than_gpus_beside_one_with_enough_is_assumed_to
     assert (imported.spec.gpus, imported.spec.scale_out.kind) == (48, "rail")
     assert rates(imported) == rates(alone)
     assert any("store-0, store-1, store-top" in line for line in imported.anomalies)
+    assert ("unused", "ib.out: nas1, nas2: on these switches alone; left out.") in imported.remarks
 
 
 def test_planes_that_only_hosts_join_are_read_as_they_are(take: Any, ib_rails: Any) -> None:
@@ -359,6 +360,7 @@ def test_pairs_have_the_links_of_the_catalog_or_are_refused(take: Any) -> None:
     edges = rates(take({"t.txt": pairs("NV12", nics=2), "t.conf": TREE}, **FULL | OWN))
     assert edges["gpu", "gpu", 300.0] == 24
     assert (edges["gpu", "pcie", 64.0], edges["leaf", "nic", 50.0]) == (48, 12)
+    assert edges["host", "pcie", 64.0] == 12, "a switch on each socket"
 
 
 def with_legend(text: str, *names: str) -> str:

@@ -151,6 +151,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         ("n[1-9]" + "[0-9]" * 7, "more than 200000 hosts"),
         ("n" + "x" * 1000, "1,001 characters"),
         ("n[1-3],n2", "n2 twice"),
+        *((text, "an empty name, a space or a control character") for text in ("a,,b", "a b", "a,b\x1b")),
         ("n[" + "9" * 60 + "]", "not a number"),
     ],
 )

@@ -173,6 +173,7 @@ POOLS = plan_of("deepseek-v3", "hgx-h200@32", phase=None)
 
 def plain(text: str, folder: Path) -> str:
     """A manifest without the placements, which are those of the files beside it."""
+    assert text.endswith("\n")
     manifests: list[dict[str, Any]] = list(yaml.safe_load_all(text))
     for manifest in manifests:
         if manifest["kind"] == "ConfigMap":

@@ -18,6 +18,7 @@ import yaml
 import rackplan
 from goldens import require_golden
 from helpers import Run
+from rackplan.digests import code_digest
 from rackplan.report.study import study_doc
 from rackplan.requests import StudyRequest, make
 from rackplan.studies.rows import WHEN
@@ -68,6 +69,17 @@ def rows_of(
 
 def comparable(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key not in WHEN} for row in rows]
+
+
+def test_code_is_told_by_its_files_wherever_they_are(tmp_path: Path) -> None:
+    digests = []
+    for place, text in (("a", "x = 1"), ("b", "x = 1"), ("c", "x = 2")):
+        (tmp_path / place / "cost/__pycache__").mkdir(parents=True)
+        (tmp_path / place / "cost/model.py").write_text(text)
+        for name in ("cost/__pycache__/model.pyc", "cost/.hidden", "notes.py"):
+            (tmp_path / place / name).write_text(place)
+        digests.append(code_digest(tmp_path / place))
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_a_layout_costs_what_the_sweep_says(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,27 @@ def test_every_gpu_is_drawn_once_at_one_scale(staged: Comparison, pooled: Compar
         squares = _squares(text)
         assert len(squares) == sum(len(side.cluster.gpus) for side in found.deployments)
         assert len(set(squares)) == 1
+
+
+def test_words_and_boxes_of_clusters_are_apart(staged: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of domains that is full begins another; stages that have no line are counted."""
+    monkeypatch.setattr("rackplan.report.pictures.racks.MAX_STAGES", 1)
+    many = rackplan.compare(["hgx-h100@256"], "mixtral-8x7b", phase="decode", tok_s_user=40)
+    for comparison in (staged, many):
+        drawing = racks.racks_picture(comparison.placements, "").svg
+        end = float(re.findall(r'viewBox="0 0 \d+ ([\d.]+)"', drawing)[0])
+        boxes = [
+            (float(x), float(y), float(x) + float(wide), float(y) + float(tall))
+            for x, y, wide, tall in re.findall(
+                r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"', drawing
+            )
+        ]
+        for x, y, words in re.findall(r'<text x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)', drawing):
+            boxes.append((float(x), float(y) - 10, float(x) + 5 * len(words), float(y)))
+        for a, b in combinations(boxes, 2):
+            assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1], (a, b)
+        assert all(x2 <= racks.WIDTH and y2 <= end for _, _, x2, y2 in boxes)
+        assert ("... 1 more stages" in drawing, "S1:" in drawing) == (comparison is staged,) * 2
 
 
 def test_gpus_that_are_folded_are_counted(staged: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:

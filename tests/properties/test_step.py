@@ -4,20 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
 from cost.experts.tokens.reach import expert_use
-from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
-from cost.inputs.workload import StepShape, Workload
+from cost.inputs.workload import StepShape
 from cost.resolve import resolve_model
-from cost.step.step import batch_cost, even_parts, even_step, overlapped
+from cost.step.step import batch_cost, even_step
 from cost.terms.pipeline import hop_seconds
-from cost.terms.work import StepCost
-from topology import resolve_cluster
 
 
 def cost_of(toy, where, *, tokens=3.0, tp=1, slots=None, last=True):
@@ -150,44 +145,3 @@ def test_drafts_add_flop_and_a_layer_each_and_no_reads_of_the_cache(toy):
     read = 2 * (cache + weights) + head_bytes + 2 * (cache + weights + head_bytes)
     assert float(three.floor_s["HBM bandwidth"]) == pytest.approx(read / 1e12)
     assert float(one.floor_s["HBM bandwidth"]) == pytest.approx((2 * (cache + weights) + head_bytes) / 1e12)
-
-
-@pytest.mark.parametrize(
-    ("name", "layers"),
-    [  # latent, with an index of their own, with compressed entries, with experts
-        ("deepseek-v3", (61, 0, 0, 58)),
-        ("deepseek-v4-pro", (61, 30, 61, 61)),
-        ("llama-3.1-70b", (0, 0, 0, 0)),
-    ],
-)
-def test_layers_that_pay_a_delay_of_their_kind(name, layers):
-    model = resolve_model(name)
-    machine = Deployment(resolve_cluster("hgx-h200"), model, Workload()).machine(
-        StageSpec(tuple(range(8)), range(len(model.layers)))
-    )
-    shape = StepShape(attention_dp=8.0, ep=8.0, sequences=1.0, context=1000.0, domain_gpus=8.0)
-    parts = even_parts(model, shape, machine)
-    assert parts.counts["delay.layer"] == len(model.layers)
-    kinds = ("latent_layer", "index_layer", "compress_layer", "moe_layer")
-    assert tuple(parts.counts[f"delay.{kind}"] for kind in kinds) == layers
-    drafted = even_parts(model, replace(shape, queries=3.0), machine)
-    assert drafted.counts["delay.layer"] == len(model.layers) + 2
-    assert drafted.counts["delay.step"] == parts.counts["delay.step"] == 1
-    assert drafted.counts["delay.moe_layer"] == layers[3] + 2 * bool(layers[3])
-    assert drafted.counts["delay.index_layer"] == layers[1] + 2 * bool(layers[1])
-
-
-@settings(deadline=None, max_examples=30)
-@given(compute=st.floats(0, 10), send=st.floats(0, 10), share=st.floats(0, 1))
-def test_overlap_hides_a_share_of_the_shorter(compute, send, share):
-    whole, half = StepCost(floor_s={"compute": 1.0}), StepCost()
-    half.add("attention", "compute", compute)
-    half.add("dispatch", "up", send / 2)
-    half.add("all_reduce", "out", send / 2)
-    priced = overlapped(whole, half, share)
-    total = 2 * (compute + send) - share * min(2 * compute, 2 * send)
-    assert float(priced.total_s) == pytest.approx(total, abs=1e-12)
-    assert float(priced.total_s) >= max(2 * compute, 2 * send) * (1 - 1e-9)
-    assert float(priced.terms_s["attention"]) == 2 * compute, "what is hidden is taken off the sending"
-    assert float(priced.limits_s["up"]) == pytest.approx(float(priced.limits_s["out"]))
-    assert priced.floor_s == whole.floor_s

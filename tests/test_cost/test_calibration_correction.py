@@ -11,7 +11,6 @@ from scipy.optimize import minimize
 
 from cost.calibration.correction import (
     DAYS,
-    MAX_CORRECTION,
     OWN_PARTS,
     PHYSICS,
     SLOPE,
@@ -51,26 +50,6 @@ def learned(logs: list[float], kinds: list[Kind] | None = None, **changes: objec
 
 def log_of(correction: Correction, kind: Kind, features: np.ndarray) -> float:
     return float(correction.corrected([kind], [features])[0, 0] - features[0, 0])
-
-
-def test_near_runs_say_what_they_took_and_far_ones_nothing() -> None:
-    correction, asked = Correction(learned([0.2] * 6)), at(TIMES[2])
-    near = log_of(correction, KIND, asked)
-    assert 0.14 < near < 0.22
-    assert log_of(correction, replace(KIND, model=2e9), asked) == pytest.approx(0.0, abs=1e-9)
-    assert log_of(correction, replace(KIND, chip="b200-sxm"), asked) == pytest.approx(0.0, abs=1e-9)
-    assert log_of(Correction(learned([9.0] * 6)), KIND, asked) <= MAX_CORRECTION + 1e-9
-    assert log_of(correction, KIND, at(TIMES[2], tp=4096.0)) == pytest.approx(0.0, abs=0.08)
-    assert log_of(correction, KIND, at(TIMES[2] + 4)) == pytest.approx(0.0, abs=2e-3)
-    assert 0.0 < log_of(correction, replace(KIND, chip="h200-sxm"), asked) < near
-    plain, ultra = replace(KIND, chip="gb200"), replace(KIND, chip="gb300")  # of the same die
-    correction = Correction(learned([0.2] * 6, [plain] * 6))
-    assert (
-        0.7 * log_of(correction, plain, asked)
-        < log_of(correction, ultra, asked)
-        < log_of(correction, plain, asked)
-    )
-    assert correction.runs.near(ultra, asked) == 0  # they are not of that chip
 
 
 def test_what_takes_longer_by_physics_takes_longer() -> None:

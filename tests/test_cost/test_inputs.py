@@ -114,20 +114,6 @@ def test_a_stage_runs_at_the_pace_of_its_slowest_chip(toy):
     assert given.machine(both).efficiency is given.kernels_reach() is given.efficiency
 
 
-def test_the_kernel_of_a_stage(toy):
-    model = toy.model(dense=1, moe=2)
-    where = Deployment(toy.cluster(4, 4), model, Workload())
-    inside, across = StageSpec((0, 1, 2, 3), range(3)), StageSpec(tuple(range(8)), range(3))
-    assert where.kernel(inside) is where.machine(inside).kernels.inside
-    assert where.kernel(across) is where.machine(across).kernels.across
-    assert where.kernel(StageSpec((0, 1, 2, 3), range(1))) is None, "it has no experts"
-    assert where.kernel(StageSpec((0,), range(3))) is None, "it has one GPU"
-    assert where.kernel(inside, tp=4) is None, "one attention group has every token"
-    assert Deployment(where.cluster, model, Workload(), toy.coefficients()).kernel(inside) is None
-    prefill = Deployment(where.cluster, model, Workload(phase="prefill"))
-    assert (where.kernel(across).family, prefill.kernel(across).family) == ("per-copy", "per-node")
-
-
 MODEL = resolve_model("mixtral-8x7b")
 STAGE = StageSpec(tuple(range(8)), range(32))
 EVEN = balanced_use(32, np.ones(8, dtype=np.int64), 8, 2)

@@ -59,54 +59,9 @@ def scorer_of(layouts_swept: Sweep, index: int, redundant: int | None) -> Layout
     return LayoutScorer(where, layout, uses)
 
 
-def check_against_scorer(layouts_swept: Sweep, redundant: int | None = None, *, count: int = 20) -> int:
-    """Compare about ``most`` layouts at their smallest and their largest batch; return how many were."""
-    whole = layouts_swept.moe_tp == 1
-    keys = layouts_swept.layout * 1000 + layouts_swept.tp
-    layouts = np.unique(keys[whole])
-    step = max(1, len(layouts) // count)
-    for key in layouts[::step]:
-        rows = np.flatnonzero(whole & (keys == key))
-        scorer = scorer_of(layouts_swept, int(rows[0]), redundant)
-        for index in {int(rows[0]), int(rows[len(rows) // 2]), int(rows[-1])}:
-            score = scorer.at(float(layouts_swept.batch[index]))
-            assert layouts_swept.max_batch[index] == score.max_batch, layouts_swept.label(index)
-            for name in ("step_s", "lower_step_s", "tok_s_per_user", "tok_s_per_gpu", "tok_s_per_gpu_used"):
-                value = getattr(layouts_swept, name)[index]
-                assert value == pytest.approx(getattr(score, name), rel=1e-9), (
-                    name,
-                    layouts_swept.label(index),
-                )
-            assert sum(value[index] for value in layouts_swept.terms_s.values()) == pytest.approx(
-                score.step_s, rel=1e-9
-            )
-            # replicas of several kinds and stages may tie: then the parts of any of them may be shown
-            arrangement = layouts_swept.variants[layouts_swept.layout[index]].arrangement
-            assert layouts_swept.bound(index) == score.bound_by or (
-                arrangement.stages > 1 and len(arrangement.alike) > 1
-            )
-    return len(layouts[::step])
-
-
 @cache
 def swept(model: str, cluster: str, workload: Workload = WORKLOAD, **options: Any) -> Sweep:
     return sweep(Deployment(resolve_cluster(cluster), resolve_model(model), workload), **options)
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize(
-    ("model", "cluster", "workload", "redundant"),
-    [
-        ("deepseek-v3", "gb200-nvl72", Workload(), None),
-        ("deepseek-v2-lite", "gb200-nvl72@16", Workload(draft_tokens=1, accept_length=1.5), 21),
-        ("mixtral-8x7b", "hgx-h100@24", Workload(overlap=True), None),
-        ("gpt-oss-120b", "mi300x@16", Workload(context=100_000), 5),
-        ("deepseek-v3", "gb200-nvl72", Workload(context=4096, phase="prefill", prefix_hit=0.6), None),
-    ],
-)
-def test_as_the_scorer_says(model: str, cluster: str, workload: Workload, redundant: int | None) -> None:
-    layouts_swept = swept(model, cluster, workload, redundant=redundant, chunk_tokens=None)
-    assert check_against_scorer(layouts_swept, redundant) >= 3
 
 
 @pytest.mark.wide

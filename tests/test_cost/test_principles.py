@@ -9,7 +9,6 @@ import pytest
 
 import rackplan
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import StageSpec
 from cost.inputs.workload import Workload
 from cost.principles import links, prices, step, training
 from cost.principles.economics import Economics
@@ -17,8 +16,6 @@ from cost.principles.lecture import lecture
 from cost.principles.roofline import Roofline
 from cost.principles.tiers import tiers_set
 from cost.resolve import resolve_model
-from cost.step.identities import cache_tiers as drained
-from cost.step.identities import output_over_input, over_two_domains
 from topology import InputError, load_gpu, resolve_cluster
 
 
@@ -198,17 +195,3 @@ def test_questions_that_cannot_be() -> None:
     for line in ("ddr6.usd_per_h=1 USD/h", "ddr5.price=1", "ddr5.usd_per_h=-1 USD/h"):
         with pytest.raises(InputError, match="ddr"):
             tiers_set([line])
-
-
-def test_output_tokens_are_dearer_in_small_batches_and_over_two_domains() -> None:
-    deployment = Deployment(
-        resolve_cluster("gb200-nvl72"), resolve_model("deepseek-v3"), Workload(context=4096)
-    )
-    rack = deployment, StageSpec(tuple(range(72)), range(61))
-    ratios = [output_over_input(*rack, 1, batch) for batch in (1, 16, 256)]
-    assert ratios == sorted(ratios, reverse=True)
-    assert ratios[-1] > 1
-    inside_s, across_s = over_two_domains(*rack, 1, 128)
-    assert across_s > 1.1 * inside_s
-    drains = [tier.drain_s for tier in drained(load_gpu("h100-sxm"))]
-    assert drains[1:] == pytest.approx([2**36 / 51.2e9, 15.36e12 / 13e9, 24e12 / 285e6])

@@ -244,7 +244,6 @@ def test_broken_files_are_refused(tmp_path: Path, name: str, text: str, message:
 
 
 DRAWN, CHOSEN_OF, CHOSEN = 4000, 24, 4
-RANDOM = np.random.default_rng(2)
 
 
 def test_what_chance_gives_is_the_mean_distance_of_poisson_counts() -> None:

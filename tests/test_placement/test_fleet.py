@@ -98,20 +98,6 @@ def asked(tok_s: float, lengths: Lengths | None = None) -> Demand:
     return Demand(tok_s=tok_s, tpot_s=TPOT, ttft_s=None if lengths is None else 2.0, spares=1)
 
 
-@pytest.mark.wide
-@pytest.mark.parametrize("lengths", [None, LENGTHS])
-def test_a_unit_of_unlike_domains_is_a_fleet(lengths: Lengths | None) -> None:
-    fleet = fleet_on(unlike(), lengths)
-    demand = asked(2.5 * fleet.tok_s, lengths)
-    found = size(unlike(), demand, lengths=lengths, fleet=FleetOnUnits(unlike(), demand, lengths))
-    assert found.served.units == 3
-    assert found.served.tok_s == pytest.approx(3 * fleet.tok_s, rel=0.01)
-    assert found.served.tok_s_per_user >= 1 / TPOT * (1 - 1e-6)
-    assert (found.gpus, found.domains) == (3 * 15 + 8, 7)
-    assert found.served.gpus_used == pytest.approx(3 * fleet.gpus_used, rel=0.05)
-    assert found.fewer[0].tok_s < found.peak_tok_s
-
-
 def test_a_fleet_that_saves_a_unit_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost.serving.units, "MAX_JOINED_GPUS", 16)
     unit = replace(unlike(), cluster=resolve_cluster("hgx-h100"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise, permutations
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,7 @@ from cost.layouts.candidates import domain_gpus
 from cost.step.score import LayoutScorer
 from helpers import few_layers
 from placement import planner
-from placement.analysis.redundancy import choose_redundant
-from placement.budget import Budget
 from placement.layouts import fitting, shapes
-from placement.layouts.choose import choose_layout
 from placement.layouts.fitting import fitted_layouts
 from placement.options import PlanOptions
 from placement.plan import Plan
@@ -182,28 +179,6 @@ def test_interrupted_at_the_start_of_the_search(monkeypatch: pytest.MonkeyPatch)
     plan = make_plan(EIGHT, lognormal_loads(1), WIDE_EP)
     assert plan.interrupted
     assert verify_plan(plan) == []
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize("split", ["even", "source"])
-def test_points_are_scored_as_a_plan_with_as_many_copies(split: DispatchPolicy) -> None:
-    deployment = deployed("gpt-oss-20b", "hgx-h100", context=2048)
-    loads = loads_for(deployment.model, "lognormal:1")
-    options = PlanOptions(time_limit_s=0, split=split, ep=8, tp=1, stages=1)
-    found = choose_redundant(deployment, loads, options, Budget())
-    assert found.points[0].redundant == 0
-    assert [p.redundant for p in found.points] == sorted(p.redundant for p in found.points)
-    best = found.best
-    assert all(best.tok_s_per_gpu >= p.tok_s_per_gpu for p in found.points)
-    if split == "even":
-        again = choose_layout(deployment, loads, found.on_layout(options))
-        assert again.score.tok_s_per_gpu == pytest.approx(best.tok_s_per_gpu, rel=1e-9)
-        assert again.score.batch == best.batch
-    # more slots hold more weights and leave less for the cache
-    full = [p for p in found.points if (p.redundant + 32) % 8 == 0]
-    for fewer, more in pairwise(full):
-        assert more.expert_bytes > fewer.expert_bytes
-        assert more.max_batch <= fewer.max_batch
 
 
 MODEL = few_layers("qwen3-30b-a3b", 2)

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 import rackplan
 from cost.queueing.load import LoadLimits, under_load
-from cost.queueing.pools import pools_of
 from cost.queueing.requests import made_requests
 from cost.serving.lengths import Lengths
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
@@ -98,30 +97,6 @@ def test_what_is_wrong_in_a_pool_is_named_with_the_pool(tmp_path: Path) -> None:
             read_plan(saved(unlike(), tmp_path, ("pools", *path), value))
     edited = saved(unlike(), tmp_path, ("pools", 1, "score", "step_s"), 1e-9)
     assert "pools[1]: stored figures differ" in read_plan(edited).differences
-
-
-@pytest.mark.parametrize("made", [unlike, two_models])
-def test_work_is_rate_times_time(made: Callable[[], Plan]) -> None:
-    """Each pool does its part of the requests: decode pools by Little's law, none more than it can."""
-    plan, found = made(), made().requests
-    rate = plan.totals.tok_s / found.osl
-    for pool, served, part in zip(plan.pools, found.pools, found.parts, strict=True):
-        if served.role == "prefill":
-            most = served.batch * served.gpus / served.step_s
-            assert rate * part <= most * (1 + 1e-9)
-            continue
-        held = served.batch * served.gpus
-        first_s = pool.score.step_s + pool.score.prefill_s if served.role == "both" else 0.0
-        assert held == pytest.approx(rate * part * (found.osl * served.step_s + first_s), rel=0.02)
-        assert served.step_s <= pool.score.step_s * (1 + 1e-9)
-    models = [pool.deployment.model.name for pool in plan.pools]
-    for name in set(models):
-        parts = [
-            part
-            for part, own, pool in zip(found.parts, models, found.pools, strict=True)
-            if own == name and pool.role != "prefill"
-        ]
-        assert sum(parts) == pytest.approx(found.shares.get(name, 1.0))
 
 
 def test_a_re_plan_is_of_one_pool_and_the_others_stay() -> None:
@@ -207,20 +182,6 @@ def test_two_pools_have_gpus_of_their_own_and_serve_what_the_slower_one_does(two
     assert two_pools.totals is found.totals
     assert prefill.totals.phase == "prefill"
     assert 0.7 < found.totals.tok_s_per_gpu / found.priced_tok_s_per_gpu[TWO_POOLS] < 1.1
-
-
-def test_a_dense_plan_has_the_engines_of_the_sweep() -> None:
-    dense = planned("llama-3.1-8b", "hgx-h100", isl=2000, osl=300)
-    swept = rackplan.sweep("llama-3.1-8b", "hgx-h100", isl=2000, osl=300)
-    assert swept.best.one_pool
-    (made,), (priced,) = (
-        one.pools
-        for one in (pools_of_plan(dense, swept.serving.lengths), pools_of(swept.serving, swept.best))
-    )
-    assert (made.role, made.workers, made.gpus) == (priced.role, priced.workers, priced.gpus)
-    assert made.room == pytest.approx(priced.room)
-    assert made.table.decode_s == pytest.approx(priced.table.decode_s)
-    assert np.array(made.table.prompt_s) == pytest.approx(np.array(priced.table.prompt_s))
 
 
 def test_one_request_alone_takes_what_the_plan_says(two_pools: Plan) -> None:

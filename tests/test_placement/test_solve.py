@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from placement import budget as budget_module
 from placement.budget import Budget, evenly
-from placement.experts.counts import fold_counts, folded_peak, folds, least_peak, replicate
+from placement.experts.counts import least_peak, replicate
 from placement.experts.local_search import exchange_down, swap_down
 from placement.experts.matching import matched
 from placement.experts.pack import pack
@@ -208,26 +208,6 @@ def test_copies_are_packed_exchanged_and_matched_legally_and_no_step_is_worse(se
     assert (problem.assignment(together).copies == copies).all()
     alone = matched(problem.rows(np.array([1])), copies[[1]], enough[:1], 4)
     assert (alone == together[1]).all()
-
-
-@settings(deadline=None, max_examples=15)
-@given(st.integers(0, 10**6))
-def test_searched_counts_are_legal_and_no_worse(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    gpus = int(rng.integers(2, 12))
-    loads = -np.sort(-rng.lognormal(0, 1.5, (3, int(rng.integers(2, 2 * gpus + 1)))), axis=1)
-    problem = make_problem(loads, np.full(gpus, 2))
-    assert folds(problem)
-    start = replicate(problem)
-    found, peak = fold_counts(problem, start, np.ones(3))
-    assert peak == pytest.approx(folded_peak(problem, found))
-    assert (peak <= folded_peak(problem, start)).all()
-    assert problem.counts_fit(found).all()
-    assert (found.sum(axis=1) == problem.slots).all()
-    assert found.min() >= 1
-    assert problem.legal(pack(problem, found)).all()
-    greedy = problem.evaluate(swap_down(problem, pack(problem, start)))
-    assert (solve(problem).max_load <= greedy * (1 + 1e-9)).all()
 
 
 def test_two_slots_per_gpu_gain_much() -> None:

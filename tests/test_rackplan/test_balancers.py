@@ -439,34 +439,3 @@ def test_a_plan_is_placed_where_nothing_lies_and_its_loads_are_scenarios(
     assert not caplog.records
     assert vllm.rebalance_experts(loads, 16, 1, 1, 4).shape == found.shape
     assert "plan.json ignored" in caplog.text
-
-
-_CALLS = """
-import hashlib, sys
-import numpy as np
-from rackplan.balancers import deepseek, vllm
-rng = np.random.default_rng(0)
-loads = [rng.lognormal(5, .8, (4, 32)).astype(np.int64) + 1 for _ in range(3)]
-placed = np.tile(np.arange(40) % 32, (4, 1))
-digest = hashlib.sha256()
-for load in loads:
-    placed = vllm.rebalance_experts(load, 40, 4, 2, 8, placed)
-    digest.update(placed.tobytes())
-for table in deepseek.rebalance_experts(loads[0], 40, 4, 2, 8):
-    digest.update(table.tobytes())
-print(digest.hexdigest(), "torch" in sys.modules)
-"""
-
-
-@pytest.mark.wide
-def test_two_processes_compute_the_same_bytes() -> None:
-    printed = set()
-    for seed, threads in (("0", "1"), ("4711", "3")):
-        threaded = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), threads)
-        environ = {**os.environ, **threaded, "PYTHONHASHSEED": seed}
-        done = subprocess.run(
-            [sys.executable, "-c", _CALLS], env=environ, capture_output=True, text=True, check=True
-        )
-        printed.add(done.stdout)
-    (line,) = printed
-    assert line.split()[1] == "False"

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from page_check import EVIL, require_safe
-from rackplan.report import fields
 from rackplan.report.charts import figure, leading
 from rackplan.report.doc import Chart, Code, Doc, Layer, Note, Picture, Record, Shape, Table
 from rackplan.report.fields import FIELDS, FORMS, unit_of
@@ -20,7 +18,6 @@ from rackplan.report.text import text
 from schema_check import unlike
 from topology.base.errors import input_name, spelling
 
-REPORT = Path(fields.__file__).parent
 ROOT = Record.of("", "cluster gpus tok_s step_s recipe", tiles="gpus")
 ROWS = Table.of("rows", "cluster tok_s step_s", "Clusters")
 SHAPE = Shape("thing", "A thing.", (ROOT, ROWS), "text")

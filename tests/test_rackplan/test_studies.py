@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -21,7 +23,7 @@ from helpers import Run
 from rackplan.digests import code_digest
 from rackplan.report.study import study_doc
 from rackplan.requests import StudyRequest, make
-from rackplan.studies.rows import WHEN
+from rackplan.studies.rows import WHEN, version
 from rackplan.studies.run import run_study
 from rackplan.studies.spec import Point, read_study, study_of
 from rackplan.studies.work import Job, run_point
@@ -69,6 +71,16 @@ def rows_of(
 
 def comparable(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key not in WHEN} for row in rows]
+
+
+def test_a_machine_that_lacks_the_files_of_a_study_is_sent_them(tmp_path: Path) -> None:
+    names, sent = ("in/deep/a.npy", "in/deep/b.npy"), []
+    for name in names:
+        np.save(file := io.BytesIO(), np.random.default_rng(len(sent)).random((32, 8)) + 0.1)
+        sent.append((name, file.getvalue()))
+    job = Job("score", 60.0, str(tmp_path / "nowhere"), names, version())
+    rows = [run_point(job, Point(0, {**SMALL["fixed"], "loads": name}, ""), tuple(sent)) for name in names]
+    assert [row["status"] for row in rows] == ["ok", "ok"], [row["reason"] for row in rows]
 
 
 def test_code_is_told_by_its_files_wherever_they_are(tmp_path: Path) -> None:

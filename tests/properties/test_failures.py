@@ -67,6 +67,11 @@ def test_by_hand() -> None:
     without_1, without_0 = (11 / 4) / 5, (10 / 4) / 4.5
     assert by_node.balancedness_worst == pytest.approx(min(without_1, without_0))
     assert by_node.balancedness_mean == pytest.approx((without_1 + without_0) / 2)
+    lone = with_rows(
+        plan_of(), [*row[:10], 0, *row[11:]], tokens
+    )  # a third copy of expert 0 instead of one of 2
+    copies = find_failures(replace(lone, request=replace(lone.request, spread="node"))).copies
+    assert (copies.apart, copies.together, copies.single) == (5 * 32, 2 * 32, 32)
 
 
 @pytest.mark.parametrize("broken", [(), (Fault(link=("d0.n0.g1", "d0.s1"), factor=0.5),)])

@@ -185,6 +185,12 @@ def test_a_smaller_model_is_as_good_and_costs_less() -> None:
 # --- what cannot be
 
 
+def test_what_a_faster_mode_costs() -> None:
+    """Of a step of 10 s, 2 s of it weights: in 5 s there is room for 3 of 8 sequences; at 2 s for none."""
+    assert step.faster(2, 10.0, 2.0) == (5, pytest.approx(1 / 2 / (3 / 8)))
+    assert step.faster(5, 10.0, 2.0) == (5, None)
+
+
 def test_questions_that_cannot_be() -> None:
     for asked in ({"price_in": -1}, {"price_long": "6@0"}, {"months": 0}, {"active": "nan"}, {"tok_s": 0}):
         with pytest.raises(InputError, match=next(iter(asked))):

@@ -80,6 +80,10 @@ def plan(request: requests.PlanRequest) -> Plan:
     models = [deployment.model for deployment in deployments]
     loads = [inputs.loads_of(model, request.loads, request.routing, seed=request.seed) for model in models]
     reporter, lengths = ProgressReporter(request.on_progress), request.whole
+    if request.conversations is not None:
+        if len(deployments) > 1:
+            raise request.refuse("sessions", "conversations are of one model")
+        lengths = layouts.settled(deployments[0], request, request.limits_s[0])
     question = Question(
         tuple(deployments),
         tuple(shares),
@@ -467,15 +471,26 @@ def size(request: requests.SizeRequest) -> Size | Sizes:
 
 
 def _sized(priced: Deployment, request: requests.SizeRequest) -> Size:
+    from cost.money.kv_memory import AUTO
+    from cost.queueing.conversations import cheapest
     from cost.serving.limits import relax_default_limits
     from cost.serving.sizing import Demand
     from cost.serving.sizing import size as sized
     from placement.fleet.supply import FleetOnUnits
 
-    lengths, (tpot_s, ttft_s), usual = request.whole, request.limits_s, request.usual
+    (tpot_s, ttft_s), usual = request.limits_s, request.usual
+    conversations, points = layouts.conversations(priced, request, tpot_s), []
+    if conversations is not None and [*request.kv_tier] == [AUTO]:
+        ProgressReporter(request.on_progress).stage("trying memory for caches")
+        points = conversations.points(priced.prices.memory)
+        priced = replace(priced, prices=replace(priced.prices, memory=cheapest(points).memory))
+    hits = conversations is not None and not request.given("prefix_hit")
+    lengths = conversations.settled(priced.prices.memory) if conversations and hits else request.whole
     if request.usd_m is not None:
         tpot_s, usual = None, usual - {"tpot_s"}
-    demand = request.as_options(Demand, tpot_s=tpot_s, ttft_s=None if lengths is None else ttft_s)
+    think_s = conversations.sessions.pause_s if conversations and not request.think_s else request.think_s
+    limit_s = None if lengths is None else ttft_s
+    demand = request.as_options(Demand, tpot_s=tpot_s, ttft_s=limit_s, think_s=think_s)
     mixed = lengths is not None and len(lengths.isl) > 1
 
     def of(trial: Demand) -> Size:
@@ -487,9 +502,9 @@ def _sized(priced: Deployment, request: requests.SizeRequest) -> Size:
     result, left_out = relax_default_limits(of, demand, usual)
     if request.ttft_p99_s is not None:
         on_average = of(replace(result.demand, ttft_p99_s=None)).gpus
-        return replace(result, usual=usual, left_out=left_out, on_average=on_average)
+        return replace(result, usual=usual, left_out=left_out, on_average=on_average, caches=tuple(points))
     recipe_gain = recipes.size_under_other(result, priced, request)
-    return replace(result, usual=usual, left_out=left_out, other=recipe_gain)
+    return replace(result, usual=usual, left_out=left_out, other=recipe_gain, caches=tuple(points))
 
 
 def replay(request: requests.ReplayRequest) -> Replayed:

@@ -166,8 +166,10 @@ def book_of(money: Money, *clusters: Cluster, stored: PriceBook | None = None) -
     InputError
         If one is of no GPU of theirs, is a duplicate, or is no number above 0.
     """
+    from cost.money.kv_memory import AUTO, KvMemory, sizes_of
     from cost.money.network import NETWORK
     from cost.money.prices import PriceBook, gpu_named
+    from cost.principles.tiers import tiers_set
 
     def read(
         values: Mapping[str, str | float] | None, field: str, unit: str, example: str
@@ -194,7 +196,12 @@ def book_of(money: Money, *clusters: Cluster, stored: PriceBook | None = None) -
                 raise InputError(problem, field=field, value=f"{gpu}={value:g}")
     stored = stored or PriceBook()
     basis = stored.basis if money.price_basis is None else money.price_basis
-    book = PriceBook(basis, {**stored.prices, **prices}, {**stored.powers, **powers})
+    own, tiers = tuple(getattr(money, "tiers", ())), getattr(money, "kv_tier", ())
+    tiers_set(own)
+    memory = KvMemory(
+        sizes_of(tiers) if tiers and [*tiers] != [AUTO] else stored.memory.sizes, own or stored.memory.figures
+    )
+    book = PriceBook(basis, {**stored.prices, **prices}, {**stored.powers, **powers}, memory)
     for cluster in clusters:
         book.check(cluster)
     return book

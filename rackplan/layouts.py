@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from rackplan.requests import CompareRequest, SimulateRequest, SweepRequest
+from rackplan.requests import CompareRequest, SimulateRequest, SweepRequest, Whole
 
 if TYPE_CHECKING:
     from cost.inputs.deployment import Deployment
     from cost.layouts import Sweep
+    from cost.queueing.conversations import Conversations
+    from cost.serving.lengths import Lengths
     from cost.serving.result import Pools
     from cost.serving.serving import Serving
     from topology.cluster import Cluster
@@ -80,15 +82,55 @@ def serving_of(
     """
     from cost.serving.serving import Serving
 
-    lengths = request.whole
+    def priced(lengths: Lengths) -> Serving:
+        serving = Serving.of(
+            deployment,
+            lengths,
+            prefills=prefills,
+            ttft_s=request.ttft_s,
+            speeds=[1 / tpot_s for tpot_s in tpots],
+        )
+        for side in (serving.decode, serving.prefill):
+            side.that_fits()
+        return serving.reachable() if request.ttft_ms is None else serving
+
+    lengths = settled(deployment, request, tpots[0] if tpots else None, priced)
     assert lengths is not None  # noqa: S101 - else one phase is asked about
-    serving = Serving.of(
-        deployment,
-        lengths,
-        prefills=prefills,
-        ttft_s=request.ttft_s,
-        speeds=[1 / tpot_s for tpot_s in tpots],
-    )
-    for side in (serving.decode, serving.prefill):
-        side.that_fits()
-    return serving.reachable() if request.ttft_ms is None else serving
+    return priced(lengths)
+
+
+def conversations(
+    deployment: Deployment,
+    request: Whole,
+    tpot_s: float | None,
+    priced: Callable[[Lengths], Serving] | None = None,
+) -> Conversations | None:
+    """Return conversations as a cluster serves them within limits; None where requests come alone.
+
+    ``priced``: sweeps of requests of such lengths; None: as every command makes them by default.
+    """
+    from cost.queueing.conversations import Conversations
+    from cost.serving.serving import Serving
+
+    if request.conversations is None:
+        return None
+    _, ttft_s = getattr(request, "limits_s", (None, getattr(request, "ttft_s", None)))
+
+    def by_default(lengths: Lengths) -> Serving:
+        speeds = [] if tpot_s is None else [1 / tpot_s]
+        return Serving.of(deployment, lengths, ttft_s=ttft_s, speeds=speeds).reachable()
+
+    return Conversations(request.conversations, priced or by_default, tpot_s, getattr(request, "cv", 0.0))
+
+
+def settled(
+    deployment: Deployment,
+    request: Whole,
+    tpot_s: float | None,
+    priced: Callable[[Lengths], Serving] | None = None,
+) -> Lengths | None:
+    """Return the lengths of requests, those of conversations with the hits that the cluster's caches reach."""
+    served = conversations(deployment, request, tpot_s, priced)
+    if served is None or request.given("prefix_hit"):
+        return request.whole
+    return served.settled(deployment.prices.memory)

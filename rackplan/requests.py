@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from cost.experts.loads import ExpertLoads
     from cost.model import Model
     from cost.queueing.requests import Requests as Recorded
+    from cost.queueing.sessions import Sessions
     from cost.serving.lengths import Lengths
     from placement.budget import Cancel
     from placement.options import Goal, Objective, Spread
@@ -538,6 +539,18 @@ class Watched(Request):
     )
 
 
+TierFigures = Annotated[
+    Lines,
+    BeforeValidator(_lines),
+    Option(
+        "Set a figure of a cache tier: ddr5.usd_per_h=0.02 USD/h, flash.bytes_per_s=7 GB/s, or of a GPU's link, "
+        "host.bytes_per_s=55 GB/s; repeatable.",
+        "TIER.FIGURE=VALUE",
+        "--tier",
+    ),
+]
+
+
 class Batch(Request):
     """Workload: phase and sizes."""
 
@@ -556,14 +569,52 @@ class Whole(Request):
 
     isl: Tokens | None = opt(None, "Tokens per prompt; 8k is 8,192.", "N", default=f"{ISL}")
     osl: Tokens | None = opt(None, "Tokens per answer.", "N", default=f"{OSL}")
-    prefix_hit: Number = opt(0.0, "Fraction of each prompt already in the cache, 0 to below 1.", "F")
+    prefix_hit: Number = opt(
+        0.0,
+        "Fraction of each prompt already in the cache, 0 to below 1.",
+        "F",
+        default="0; of conversations what caches keep",
+    )
+    sessions: Text | None = opt(
+        None,
+        "Conversations: turns=8,isl=4k,new=500,osl=300,think=30s (also system=, tool=, tools=, open; new=20% of the "
+        "prompt), or a file of them.",
+        "FILE|SPEC",
+    )
+    kv_tier: Texts = opt(
+        (),
+        "Memory for caches of prompts below HBM: host=1TB,ssd=8TB of each host, pool=100TB behind the fabric.",
+        "NAME=SIZE",
+        "--kv-tier --kv-tiers",
+    )
+    tiers: TierFigures = ()
 
     def check(self) -> None:
-        """Reject single lengths combined with a mix."""
+        """Reject single lengths combined with a mix or with conversations, and tiers that nothing would be in."""
         super().check()
         if self.given("lengths"):
             why = f"{input_name('lengths')} already sets all prompt and answer lengths"
             self.refuse_given(("isl", "osl"), why)
+        if self.sessions is not None:
+            why = f"{input_name('sessions')} already sets the lengths and phases of all requests"
+            self.refuse_given(("isl", "osl", "lengths", "phase", "context"), why)
+        elif self.kv_tier and getattr(self, "trace", None) is None:
+            raise self.refuse(
+                "kv_tier", "no prompt begins like another", f"give {input_name('sessions')} too"
+            )
+
+    @cached_property
+    def conversations(self) -> Sessions | None:
+        """The conversations; None where requests come alone.
+
+        Raises
+        ------
+        InputError
+            If a file cannot be read, or what is given is none.
+        """
+        from cost.queueing.sessions import sessions_of
+
+        return None if self.sessions is None else sessions_of(self.sessions)
 
     @property
     def whole(self) -> Lengths | None:
@@ -576,7 +627,10 @@ class Whole(Request):
         """
         from cost.serving.lengths import read_lengths
 
-        mix = getattr(self, "lengths", None)
+        mix, conversations = getattr(self, "lengths", None), self.conversations
+        if conversations is not None:
+            lengths = conversations.lengths
+            return replace(lengths, prefix_hit=self.prefix_hit) if self.given("prefix_hit") else lengths
         lengths = lengths_of(self.isl, self.osl) if mix is None else read_lengths(mix)
         return replace(lengths, prefix_hit=self.prefix_hit)
 
@@ -1173,12 +1227,7 @@ class EconomicsRequest(Pricing):
         40e6, "Output tokens per second that a model serves.", "N", default="40 M, one model's share"
     )
     months: Amount = opt(2.0, "Months that it serves them.", "N")
-    tiers: Annotated[Lines, BeforeValidator(_lines)] = opt(
-        (),
-        "Set a figure of a cache tier: ddr5.usd_per_h=0.02 USD/h, flash.bytes_per_s=7 GB/s; repeatable.",
-        "TIER.FIGURE=VALUE",
-        "--tier",
-    )
+    tiers: TierFigures = ()
 
     FIRST = "model cluster price_in price_out price_cached price_long active tok_s months tiers output json"
     EXAMPLES = (
@@ -1298,7 +1347,7 @@ class ReplayRequest(Watched, Set, PlanOrModel):
             self.refuse_given(["weights"], "the plan already sets it")
 
 
-class SimulateRequest(Watched, Pricing, Speed, Whole, PlanOrModel):
+class SimulateRequest(Watched, Layouts, Pricing, Speed, Whole, PlanOrModel):
     """Traffic and deployment: a plan, or a model on a cluster; one of three loads."""
 
     req_s: Annotated[float, Spelled(_amount), Field(ge=1e-6, le=1e6)] | None = opt(
@@ -1322,10 +1371,15 @@ class SimulateRequest(Watched, Pricing, Speed, Whole, PlanOrModel):
     speed: Annotated[Number, Field(ge=1e-6, le=1e6)] = opt(
         1.0, "Replay speed relative to the recorded trace.", "X"
     )
-    router: Annotated[Router, Word] = opt(
-        "least",
+    router: Annotated[Router, Word] | None = opt(
+        None,
         "Routing policy: least (fewest requests), round (round-robin), prefix (the replica that "
         "caches most of the prompt).",
+        default="least; of conversations prefix",
+    )
+    batch: Number = opt(
+        0,
+        "With a layout: the most sequences per GPU at a time (one on TP 8: 0.125); 0: as many as fit.",
     )
     ttft_p99_ms: Milliseconds | None = opt(
         None,
@@ -1338,17 +1392,20 @@ class SimulateRequest(Watched, Pricing, Speed, Whole, PlanOrModel):
     INSTEAD: ClassVar[Mapping[str, str]] = {
         "ttft_ms": f"requests wait in a simulation; give {input_name('ttft_p99_ms')}, which counts that"
     }
-    FIRST = "plan model cluster req_s trace concurrency isl osl tpot_ms ttft_p99_ms details output json"
+    FIRST = (
+        "plan model cluster req_s trace concurrency sessions isl osl tpot_ms ttft_p99_ms details output json"
+    )
     EXAMPLES = (
         "rackplan simulate --model llama-3.1-70b --cluster hgx-h100 --req-s 2 --ttft-p99-ms 4000",
         "rackplan simulate out --trace requests.jsonl --router prefix -o simulated",
+        "rackplan simulate --model gpt-oss-120b --cluster hgx-h100 --tp 8 --req-s 2 --sessions chats.jsonl",
     )
 
     def check(self) -> None:
         """Require exactly one load, and reject options that a plan or a load already sets."""
         super().check()
         loads = [name for name in ("req_s", "trace", "concurrency") if self.given(name)]
-        if len(loads) != 1:
+        if len(loads) != 1 and not (self.sessions is not None and not loads):
             names = ", ".join(map(input_name, ("req_s", "trace", "concurrency")))
             raise InputError(
                 f"give one of {names}: {'only one load is allowed' if loads else 'no load was given'}."
@@ -1359,17 +1416,26 @@ class SimulateRequest(Watched, Pricing, Speed, Whole, PlanOrModel):
                 "expected a fraction of the prompt, 0 to below 1.", field="prefix_hit", value=hit
             )
         if self.plan is not None:
-            of_plan = ("model", "cluster", *Pricing.__annotations__, *Money.__annotations__)
+            of_layout = ("batch", *Layouts.__annotations__)
+            of_plan = (
+                "model",
+                "cluster",
+                "kv_tier",
+                "tiers",
+                *Pricing.__annotations__,
+                *Money.__annotations__,
+            )
+            self.refuse_given(of_layout, "the plan already sets it")
             self.refuse_given(of_plan, "the plan already sets it")
         if self.trace is None:
             self.refuse_given(["speed"], f"it applies only to {input_name('trace')}")
         else:
-            of_trace = ("isl", "osl", "lengths", "cv", "arrivals", "prefix_hit")
+            of_trace = ("isl", "osl", "lengths", "cv", "arrivals", "prefix_hit", "sessions")
             why = f"{input_name('trace')} already sets the lengths and times of all requests"
             self.refuse_given(of_trace, why)
         if self.concurrency is not None:
             why = f"{input_name('concurrency')} sends each request when the previous answer is complete"
-            self.refuse_given(["arrivals"], why)
+            self.refuse_given(["arrivals"] if self.sessions is None else [], why)
         if self.given("lengths"):
             self.refuse_given(["cv"], f"{input_name('lengths')} already sets the spread")
 

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import zip_longest
+
+import numpy as np
 
 from cost.inputs.deployment import Deployment
 from cost.inputs.machine import NearRuns
 from cost.queueing.choice import Make, best_under_load, out_of_reach
-from cost.queueing.load import SEEDS, LoadLimits, closed_loop, most_requests, stream_of, under_load
-from cost.queueing.pools import EnginePools
+from cost.queueing.load import (
+    SEEDS,
+    LoadLimits,
+    closed_loop,
+    conversations_on,
+    most_requests,
+    stream_of,
+    under_load,
+)
+from cost.queueing.pools import EnginePools, pools_of
 from cost.queueing.requests import Requests
 from cost.queueing.result import Simulated
+from cost.queueing.sessions import MadeSessions, RecordedSessions, Sessions
+from cost.queueing.simulation import ROUTERS, SESSION_ROUTER
 from cost.serving.lengths import Lengths
+from cost.serving.pools import RateMatch
+from cost.serving.serving import ONE_POOL, Serving
 from cost.step.step import near_runs
 from placement.budget import Budget
 from placement.plan import Plan
@@ -21,7 +36,7 @@ from placement.under_load import lengths_of_plan, pools_of_plan
 from rackplan import inputs
 from rackplan.layouts import served
 from rackplan.requests import SimulateRequest, lengths_of
-from topology.base.errors import InfeasibleError
+from topology.base.errors import InfeasibleError, input_name
 from topology.base.units import plural
 
 Heard = Callable[[float, bool], None]
@@ -31,9 +46,12 @@ MakeFor = Callable[[EnginePools], Make]
 def simulated(request: SimulateRequest) -> Simulated:
     """Return what users see under a load (:func:`rackplan.answers.simulate`)."""
     reporter, budget = ProgressReporter(request.on_progress), Budget(cancel=request.cancel)
-    trace = request.recorded
+    trace, conversations = request.recorded, request.conversations
+    router = request.router or (ROUTERS[0] if conversations is None else SESSION_ROUTER)
     plan = None if request.plan is None else inputs.plan_of(request.plan, request.settings)
-    lengths = request.whole if plan is None or trace is not None else _lengths_of(request, plan)
+    lengths = request.whole
+    if plan is not None and trace is None and conversations is None:
+        lengths = _lengths_of(request, plan)
     assert lengths is not None  # noqa: S101 - both phases are simulated
     notes = () if plan is None else tuple(_notes(request, plan, lengths))
 
@@ -44,6 +62,10 @@ def simulated(request: SimulateRequest) -> Simulated:
     def make_for(pools: EnginePools) -> Make:
         if trace is not None:
             return lambda rate, _: trace.at_rate(rate)
+        if conversations is not None:
+            return conversations_on(
+                pools, conversations, cv=request.cv, arrivals=request.arrivals, seed=request.seed
+            )
         return stream_of(pools, lengths, cv=request.cv, arrivals=request.arrivals, seed=request.seed)
 
     reporter.stage("pricing steps")
@@ -60,16 +82,19 @@ def simulated(request: SimulateRequest) -> Simulated:
         rate = plan.score.tok_s_per_gpu * len(deployment.cluster.gpus) / lengths.mean_osl / 2
     reporter.stage("simulating")
     make = make_for(pools)
-    if request.concurrency is not None:
+    if conversations is not None:
+        requests = _of_sessions(request, conversations, make)
+    elif request.concurrency is not None:
         requests = closed_loop(pools, lengths, request.concurrency, cv=request.cv, seed=request.seed)
     else:
         requests = trace if trace is not None else make(request.req_s or 1.0, 0)
-    result = under_load(pools, requests, limits, request.router)
+    result = under_load(pools, requests, limits, router)
     max_load, reason = None, "no limit was given that a rate could keep."
     if request.limits_s != (None, None):
         try:
-            seeds = SEEDS if trace is None else 1  # a trace is what it is
-            max_load = most_requests(pools, make, limits, rate, request.router, heard, seeds)
+            recorded = trace is not None or isinstance(conversations, RecordedSessions)
+            seeds = 1 if recorded else SEEDS  # a recording is what it is
+            max_load = most_requests(pools, make, limits, rate, router, heard, seeds)
             if not max_load.bounded:
                 max_load, reason = (
                     None,
@@ -80,7 +105,7 @@ def simulated(request: SimulateRequest) -> Simulated:
     return Simulated(
         _load_words(request, requests),
         result.requests_per_s if requests.users else request.req_s or requests.rate,
-        request.router,
+        router,
         request.seed,
         deployment,
         pools,
@@ -111,22 +136,95 @@ def _chosen(
     where = inputs.cluster_of(request.cluster, request.settings)
     priced = served(inputs.deployment_of(request, request.model, where), request)
     serving, limits = priced.serving, LoadLimits(priced.serving.ttft_s, priced.tpot_s)
-    best = best_under_load(serving, limits, make_for, request.router, heard)
-    if best is None:
-        raise out_of_reach(serving, limits)
-    layouts = [pool.worker_label(at) for _, pool, at, _ in serving.sides(best.row)]
-    rate = best.requests_per_s or best.row.requests_per_s / 2
-    _, side, row, _ = serving.sides(best.row)[-1]
-    near = near_runs(side.deployment, side.layout_of(row), best.row.batch)
-    return side.deployment, best.pools, layouts, limits, rate, near
+    widths = {name: value for name in ("ep", "tp", "stages") if (value := getattr(request, name)) is not None}
+    if widths or request.batch:
+        match = _own_layout(serving, widths, request.batch)
+        pools, most = pools_of(serving, match), None
+        if request.batch:
+            seats = max(1, round(request.batch * serving.sides(match)[0][1].tp[match.decode]))
+            pools = pools.admitting(seats)
+    else:
+        # requests choose the layout, whichever replica each of them goes to
+        router = ROUTERS[0] if request.conversations is None else SESSION_ROUTER
+        best = best_under_load(serving, limits, make_for, router, heard)
+        if best is None:
+            raise out_of_reach(serving, limits)
+        match, pools, most = best.row, best.pools, best.requests_per_s
+    layouts = [pool.worker_label(at) for _, pool, at, _ in serving.sides(match)]
+    _, side, row, _ = serving.sides(match)[-1]
+    near = near_runs(side.deployment, side.layout_of(row), match.batch)
+    return side.deployment, pools, layouts, limits, most or match.requests_per_s / 2, near
+
+
+def _own_layout(serving: Serving, widths: Mapping[str, int], batch: float) -> RateMatch:
+    """Return the match of one pool with given widths, at the batch nearest to ``batch`` (0: with most throughput).
+
+    Raises
+    ------
+    InfeasibleError
+        If no layout that fits has them: those that do.
+    """
+    swept, matches = serving.both, serving.ways()[ONE_POOL]
+    assert swept is not None  # noqa: S101 - one cluster serves both phases
+    columns = {name: getattr(swept, name)[matches.decode] for name in ("ep", "tp", "stages")}
+    dense = swept.deployment.model.moe is None
+    able = np.ones(len(matches), dtype=bool)
+    for name, value in widths.items():
+        able &= (columns[name] == value) | (dense and name == "ep")
+    if not able.any():
+        asked = ", ".join(f"{input_name(name)} {value}" for name, value in widths.items())
+        shapes = sorted({swept.worker_label(int(row)) for row in matches.decode})
+        listed = ", ".join(shapes[:_MAX_LISTED]) + ", ..." * (len(shapes) > _MAX_LISTED)
+        raise InfeasibleError(
+            f"{asked}: no such layout of {swept.deployment.model.name} on {swept.deployment.cluster.name} serves "
+            f"these requests within the limit on the first token; {f'these do: {listed}' if shapes else 'none does'}"
+            f". {input_name('any_shape')} allows widths that are not deployed."
+        )
+    rows = np.flatnonzero(able)
+    if batch:
+        return matches.row(int(rows[np.argmin(np.abs(np.log(matches.step_batch[rows] / batch)))]))
+    return matches.row(int(rows[np.argmax(matches.requests_per_s[rows])]))
+
+
+_MAX_LISTED = 8
+"""Layouts that a refusal names."""
+
+
+def _of_sessions(request: SimulateRequest, sessions: Sessions, make: Make) -> Requests:
+    """Return the conversations at the rate or of the users asked for, or as they were recorded."""
+    if request.concurrency is not None:
+        return sessions.of_users(
+            request.concurrency, cv=request.cv, arrivals=request.arrivals, seed=request.seed
+        )
+    if request.req_s is not None:
+        return make(request.req_s, 0)
+    rate = f"give {input_name('req_s')}, or {input_name('concurrency')} for conversations at a time"
+    if isinstance(sessions, MadeSessions):
+        raise request.refuse("sessions", "it says nothing of how many come", rate)
+    starts = [
+        at
+        for at, before in zip_longest(sessions.requests.starts_s, sessions.requests.after, fillvalue=-1)
+        if before < 0
+    ]
+    if len(starts) > 1 and not max(starts):
+        raise request.refuse("sessions", "all its conversations begin at once", rate)
+    return sessions.requests
 
 
 def _load_words(request: SimulateRequest, requests: Requests) -> str:
+    if request.sessions is not None:
+        recorded = request.req_s is None and request.concurrency is None
+        load = f"{requests.rate:,.3g} requests/s as recorded" if recorded else _rate_words(request)
+        return f"conversations {request.sessions}, {load}"
     if request.trace is not None:
         failed = f", {plural(requests.left_out, 'failed one')} left out" if requests.left_out else ""
         return (
             f"trace {request.trace.name}, {plural(len(requests), 'request')}, {requests.rate:,.3g}/s{failed}"
         )
+    return _rate_words(request)
+
+
+def _rate_words(request: SimulateRequest) -> str:
     if request.concurrency is not None:
         return plural(request.concurrency, "user")
     arrivals = request.arrivals.replace("poisson", "Poisson")

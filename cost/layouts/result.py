@@ -228,6 +228,18 @@ class Sweep(Shown):
         sequences = round(float(self.max_batch[index]) * gpus) if self.deployment.workload.decodes else None
         return self.parts_of.layouts.cache(int(self.parts_of.layout[index]), gpus, sequences)
 
+    @cached_property
+    def _cache_tokens(self) -> dict[int, float]:
+        return {}
+
+    def cache_tokens(self, rows: Index) -> Array:
+        """Tokens that the KV cache of a replica of some configurations holds, ``[rows]``: those of a layout alike."""
+        known, layouts = self._cache_tokens, self.parts_of.layout[rows].tolist()
+        for row, layout in zip(rows.tolist(), layouts, strict=True):
+            if layout not in known:
+                known[layout] = self.cache(row).tokens
+        return np.array([known[layout] for layout in layouts])
+
     def bound(self, index: int) -> str:
         """What most of the step of one configuration is spent on."""
         return self.limits[int(self.bound_by[index])]

@@ -49,6 +49,10 @@ class NetworkBillPart(BillPart):
     """Switches or optics: a figure that one lacks is in no sum, and spoils none."""
 
 
+class MemoryBillPart(NetworkBillPart):
+    """Memory that keeps caches of prompts."""
+
+
 @dataclass(frozen=True)
 class Bill:
     """Cost and power; unknown figures are null, and ``missing`` names them.
@@ -125,6 +129,12 @@ class Bill:
     def gpu_parts(self) -> list[BillPart]:
         """GPUs by kind, in the order of the cluster."""
         return [part for part in self.parts if not isinstance(part, NetworkBillPart)]
+
+    @property
+    def memory_usd_per_hour(self) -> float:
+        """Of the memory that keeps caches; 0 where there is none, or no price."""
+        memory = [part for part in self.parts if isinstance(part, MemoryBillPart)]
+        return math.fsum(part.count * part.usd_per_hour.value for part in memory if part.usd_per_hour)
 
     @property
     def power_scope(self) -> str:

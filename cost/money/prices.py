@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
 from cost.catalog import catalog_figures
-from cost.money.bill import Bill, BillPart, NetworkBillPart
+from cost.money.bill import Bill, BillPart, MemoryBillPart, NetworkBillPart
+from cost.money.kv_memory import KvMemory
 from cost.money.network import NETWORK, NetworkPart, count_parts, network_parts
 from cost.quantity import require_number
 from topology.base.errors import InputError, MissingFigureError, called, input_name
@@ -52,6 +53,8 @@ class PriceBook:
     powers:
         All-in watts of one GPU, by name of its kind. Both may have a ``switch`` between domains and a ``transceiver``
         there: the figures given for GPUs are then without the network.
+    memory:
+        What is bought beside GPUs to keep caches of prompts.
 
     Raises
     ------
@@ -62,6 +65,7 @@ class PriceBook:
     basis: str = "rental"
     prices: Mapping[str, float] = field(default_factory=dict)
     powers: Mapping[str, float] = field(default_factory=dict)
+    memory: KvMemory = field(default_factory=KvMemory)
 
     def __post_init__(self) -> None:
         if self.basis not in PRICE_BASES:
@@ -78,7 +82,7 @@ class PriceBook:
             object.__setattr__(self, kind, dict(sorted(figures.items())))
 
     def __hash__(self) -> int:
-        return hash((self.basis, *self.prices.items(), *self.powers.items()))
+        return hash((self.basis, *self.prices.items(), *self.powers.items(), self.memory))
 
     def price(self, gpu: GpuSpec) -> Figure:
         """Return the price of a GPU-hour: the given one, else that of the cluster file, else that of the catalog.
@@ -139,7 +143,18 @@ class PriceBook:
             replace(self._part(cluster.spec.domains[domain], missing), count=count)
             for domain, count in sorted(_counted_gpus(cluster, gpus).items())
         ]
-        return Bill.of(self.basis, [*parts, *self._network(cluster, parts, missing)], missing)
+        memory = self._memory(cluster, _counted_gpus(cluster, gpus))
+        return Bill.of(self.basis, [*parts, *self._network(cluster, parts, missing), *memory], missing)
+
+    def _memory(self, cluster: Cluster, gpus: Mapping[int, int]) -> Iterator[MemoryBillPart]:
+        """Yield the memory of each place beside some GPUs, by domain, in TB; its power is in no figure."""
+        for place in self.memory.sizes:
+            for at, count in gpus.items():
+                domain = cluster.spec.domains[at]
+                size = self.memory.size(domain, place, count, len(cluster.whole.gpus))
+                usd = self.memory.usd_per_byte_h(domain.gpu, place)
+                price = None if usd is None else replace(usd, value=1e12 * usd.value)
+                yield MemoryBillPart(f"TB of {place} cache", size / 1e12, price, None, all_in=False)
 
     def _part(self, domain: DomainSpec, missing: list[str]) -> BillPart:
         """Return one GPU of ``domain``; what has no figure goes to ``missing``."""

@@ -14,7 +14,9 @@ from topology.base.units import parse_quantity
 from topology.changes.overrides import SET_BY_USER
 from topology.spec import GpuSpec
 
-UNITS = {"capacity_bytes": "byte", "bytes_per_s": "byte/s", "usd_per_h": "USD/h"}
+UNITS = {"capacity_bytes": "byte", "bytes_per_s": "byte/s", "latency_s": "s", "usd_per_h": "USD/h"}
+HOST = "host"
+"""A GPU's link to its host, whose ``bytes_per_s`` can be set like a figure of a tier."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,8 @@ class CacheTier:
         ``hbm`` of the GPU, or an entry of the catalog.
     drain_s:
         Seconds to read all of it: what is wanted again sooner belongs in a faster tier, later in a slower one.
-    capacity_bytes, bytes_per_s, usd_per_h:
-        With their sources; price None: nobody set one.
+    capacity_bytes, bytes_per_s, usd_per_h, latency_s:
+        With their sources, of one device; price None: nobody set one; latency None: there is no way to count.
     """
 
     name: str
@@ -36,6 +38,7 @@ class CacheTier:
     capacity_bytes: WrittenFigure
     bytes_per_s: WrittenFigure
     usd_per_h: WrittenFigure | None
+    latency_s: WrittenFigure | None = None
 
     @property
     def usd_per_byte(self) -> tuple[float, float] | None:
@@ -89,7 +92,12 @@ def cache_tiers(
         drain_s = written["capacity_bytes"].value / written["bytes_per_s"].value
         tiers.append(
             CacheTier(
-                name, drain_s, written["capacity_bytes"], written["bytes_per_s"], written.get("usd_per_h")
+                name,
+                drain_s,
+                written["capacity_bytes"],
+                written["bytes_per_s"],
+                written.get("usd_per_h"),
+                written.get("latency_s"),
             )
         )
     return tuple(tiers)
@@ -103,7 +111,7 @@ def tiers_set(lines: Iterable[str]) -> dict[str, dict[str, Figure]]:
     InputError
         If a tier, a figure or its value is none.
     """
-    names = ["hbm", *catalog_figures("cache_tiers", "tiers", UNITS)]
+    names = ["hbm", *catalog_figures("cache_tiers", "tiers", UNITS), HOST]
     tiers: dict[str, dict[str, Figure]] = {}
     for line in lines:
         part, _, value = line.partition("=")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cost.queueing.cache import PrefixCache
 from cost.queueing.schedulers import Scheduler
 from cost.queueing.steps import StepTable
 
@@ -21,9 +22,10 @@ class Job:
     Attributes
     ----------
     cached:
-        Tokens that the next engine need not compute; ``found``: of its prompt, in the cache of a prefix.
-    blocks:
-        Identities of the prompt's blocks.
+        Tokens that the next engine need not compute; ``found``: of its prompt, in HBM and in each tier of a cache.
+    segments, answer:
+        What the prompt and the answer are made of (:mod:`cost.queueing.cache`), and how many of the last are the
+        answer's; the first ``pinned`` are in use in its engine.
     made, left:
         Tokens of its answer that exist, and of what is computed now that are not computed yet.
     turn:
@@ -36,8 +38,10 @@ class Job:
     isl: int
     osl: int
     cached: int = 0
-    blocks: Sequence[int] = ()
-    found: int = 0
+    segments: Sequence[int] = ()
+    answer: int = 0
+    found: tuple[int, ...] = ()
+    pinned: int = 0
     made: int = 0
     left: float = 0.0
     span: float = 0.0
@@ -66,8 +70,8 @@ class Engine:
         Tokens that a step of a sequence yields on average, and that it computes.
     factor:
         What measured steps took over the table's.
-    block:
-        Tokens of a block that later prompts may share; 0: none do.
+    cache:
+        Of what later prompts may share; None: they share nothing.
     gpus:
         GPUs that it has.
     share, part:
@@ -82,7 +86,9 @@ class Engine:
         Tokens in the cache of those that decode, and of all that started.
     busy_s:
         Seconds of steps; ``waited_s``: that requests waited for a place in one, in all, and ``blocked_s`` of these
-        because the cache had no room.
+        because the cache had no room; ``loading_s``: for what they found in slower memory.
+    loading:
+        Requests whose prefix is on its way to HBM, by when it is there; ``loads``: those times not yet asked for.
     """
 
     table: StepTable
@@ -92,7 +98,7 @@ class Engine:
     accept: float = 1.0
     queries: float = 1.0
     factor: float = 1.0
-    block: int = 0
+    cache: PrefixCache | None = None
     gpus: int = 1
     share: float = 1.0
     part: float = 1.0
@@ -111,21 +117,26 @@ class Engine:
     busy_s: float = 0.0
     waited_s: float = 0.0
     blocked_s: float = 0.0
+    loading_s: float = 0.0
     preempted: int = 0
     waiting: deque[Job] = field(default_factory=deque)
     prefilling: list[Job] = field(default_factory=list)
     finishing: list[tuple[int, int, int, Job]] = field(default_factory=list)
     joined: list[tuple[int, Job]] = field(default_factory=list)
-    prefixes: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    loading: list[tuple[float, int, Job]] = field(default_factory=list)
+    loads: list[float] = field(default_factory=list)
 
     def fits(self, job: Job) -> bool:
         """Whether a request may start: there is a seat, and room in the cache."""
         seats = self.scheduler.sequences * self.table.groups
-        started = self.running + len(self.prefilling)
+        started = self.running + len(self.prefilling) + len(self.loading)
         if started >= seats:
             return False
         reserved = 0.0 if self.role == PREFILL else self.scheduler.reserved * (job.osl - job.made)
-        return not started or self.used + job.held + reserved <= self.room
+        if not started or self.used + job.held + reserved <= self.room:
+            return True
+        shared = self.cache.matches(job.segments, job.held - 1).used if self.cache is not None else 0
+        return self.used + job.held - shared + reserved <= self.room
 
     def cut_short(self, time_s: float) -> bool:
         """End the stretch at the next step, for a request that arrived; False where it is the next already."""
@@ -140,7 +151,11 @@ class Engine:
 
     def begin(self, time_s: float) -> bool:
         """Fill the next step, or a stretch of them; False where there is nothing to do."""
+        while self.loading and self.loading[0][0] <= time_s:
+            self.prefilling.append(heapq.heappop(self.loading)[2])
         tokens, spans = self._take_prompts(time_s)
+        if self.cache is not None:
+            self.cache.trim(self.room - self.used)
         self.steps = 1
         if any(tokens):
             beside = self.running if self.scheduler.mixes else 0
@@ -184,21 +199,23 @@ class Engine:
             while self.finishing and self.finishing[0][0] <= self.count:
                 _, _, turn, job = heapq.heappop(self.finishing)
                 if turn == job.turn:
-                    self._leave(job)
+                    self._leave(job, done=True)
                     done.append(job)
         started = [job for job in self.prefilling if job.left <= 0]
         if started:
             self.prefilling = [job for job in self.prefilling if job.left > 0]
         for job in started:
-            if job.blocks:
-                self._keep(job)
+            if self.cache is not None:
+                prompt = job.segments[job.pinned : len(job.segments) - job.answer]
+                self.used -= self.cache.share(prompt)
+                job.pinned += len(prompt)
             if not job.made:
                 job.made = 1
                 self.used += 1
             if job.made < job.osl and self.role != PREFILL:
                 self._join(job)
                 continue
-            self.used -= job.held
+            self._free(job, job.held)
             if job.made >= job.osl:
                 done.append(job)
         return started, done
@@ -227,20 +244,43 @@ class Engine:
             if tokens[group] >= budget:
                 break
             job = self.waiting.popleft()
-            self.used += job.held
             self.waited_s += time_s - job.entered_s
-            if job.blocks and self.role != DECODE:
-                job.cached = self._hit(job)
-            if not job.made:
-                job.found = job.cached
+            job.group = group
+            ready_s = self._admit(job, time_s)
             if job.cached >= job.held:  # its cache was sent here
                 self._join(job)
                 continue
-            job.group = group
             job.left, job.span = float(job.held - job.cached), float(job.held + job.cached)
+            if ready_s > time_s:
+                self.loading_s += ready_s - time_s
+                heapq.heappush(self.loading, (ready_s, job.number, job))
+                self.loads.append(ready_s)
+                continue
             self.prefilling.append(job)
             take(job)
         return tokens, spans
+
+    def _admit(self, job: Job, time_s: float) -> float:
+        """Give a request its room, and what the cache has of its prompt; return when that is there."""
+        self.used += job.held
+        if self.cache is None or not job.segments or job.cached >= job.held:
+            job.found = job.found or (0 if job.made else job.cached,)
+            return time_s
+        match = self.cache.matches(job.segments, job.held - 1)
+        self.cache.pin(job.segments, match.whole)
+        self.used -= match.used
+        job.cached, job.pinned = match.tokens, match.whole
+        if not job.made:
+            job.found = (match.used + match.waiting[0], *match.waiting[1:])
+        return self.cache.loaded_s(match.waiting, job.group, time_s)
+
+    def _free(self, job: Job, held: float, *, done: bool = False) -> None:
+        """Take back the room of a request; its cache is kept for later ones where it is worth it."""
+        self.used -= held
+        if self.cache is not None:
+            pinned, rest = job.segments[: job.pinned], job.segments[job.pinned :]
+            self.used += self.cache.tokens(pinned) - self.cache.release(pinned, rest if done else ())
+            job.pinned = 0
 
     def _join(self, job: Job) -> None:
         job.joined = self.count
@@ -251,12 +291,12 @@ class Engine:
         heapq.heappush(self.finishing, (last_step, job.number, job.turn, job))
         self.joined.append((job.turn, job))
 
-    def _leave(self, job: Job) -> None:
+    def _leave(self, job: Job, *, done: bool = False) -> None:
         held = job.held + (self.count - job.joined) * self.accept
         job.turn += 1
         self.running -= 1
         self.context -= held
-        self.used -= held
+        self._free(job, held, done=done)
 
     def _preempt(self, time_s: float) -> None:
         """Drop what the request that started last has in the cache; it starts again before all that wait."""
@@ -271,25 +311,6 @@ class Engine:
         self.waiting.appendleft(job)
         self.preempted += 1
 
-    def _hit(self, job: Job) -> int:
-        """Tokens at the start of a prompt whose blocks the cache still holds; the last one is always computed."""
-        blocks = self.matches(job)
-        for block in job.blocks[:blocks]:
-            self.prefixes.move_to_end(block)
-        return min(blocks * self.block, job.held - 1)
-
     def matches(self, job: Job) -> int:
-        """Blocks at the start of a prompt that the cache holds."""
-        for index, block in enumerate(job.blocks):
-            if block not in self.prefixes:
-                return index
-        return len(job.blocks)
-
-    def _keep(self, job: Job) -> None:
-        """Keep the blocks of a prompt for later ones, where running requests leave room; the oldest go first."""
-        for block in job.blocks:
-            self.prefixes[block] = None
-            self.prefixes.move_to_end(block)
-        free = (self.room - self.used + job.isl) // self.block  # the prompt's own are in use already
-        while len(self.prefixes) > free:
-            self.prefixes.popitem(last=False)
+        """Tokens at the start of a prompt that the cache holds."""
+        return 0 if self.cache is None else self.cache.matches(job.segments, job.held - 1).tokens

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cost.queueing.engine import BOTH
 from cost.queueing.pools import EnginePool, EnginePools
 from cost.queueing.requests import Requests, made_requests
+from cost.queueing.sessions import Sessions
 from cost.queueing.simulation import ROUTERS, Outcome
 from cost.serving.lengths import Lengths
 from topology.base.errors import InfeasibleError
@@ -170,7 +171,7 @@ def under_load(
     """
     outcome = pools.simulate(requests, router)
     begun, total = len(requests.begun), len(requests)
-    start = begun + int(WARM_UP * (total - begun)) if requests.made else 0
+    start = begun + max(requests.warm, int(WARM_UP * (total - begun))) if requests.made else 0
     at = np.arange(total)
     return UnderLoad(outcome, limits, (at >= start) & (at < total - requests.tail))
 
@@ -287,6 +288,19 @@ def stream_of(
         made_tokens = _begun(new, begun, [seed, run_seed])
         starts = [0.0] * begun + [at - new.starts_s[begun] for at in new.starts_s[begun:]]
         return replace(new, starts_s=starts, begun=made_tokens, tail=round(min(TAIL_SHARE * number, held)))
+
+    return make
+
+
+def conversations_on(
+    pools: EnginePools, sessions: Sessions, *, cv: float = 0.0, arrivals: str = "poisson", seed: int = 0
+) -> Callable[[float, int], Requests]:
+    """Return what makes conversations by the rate of their requests and seed, enough for steady percentiles."""
+    lengths = sessions.lengths
+
+    def make(rate: float, run_seed: int) -> Requests:
+        stay_s = in_engines(pools, lengths, rate) / rate
+        return sessions.at(rate, stay_s, cv=cv, arrivals=arrivals, seed=seed + run_seed)
 
     return make
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -12,20 +12,23 @@ from numpy.typing import NDArray
 from cost.calibration.first_token import first_token_calibration
 from cost.calibration.serving import require_engine
 from cost.inputs.deployment import Deployment
+from cost.inputs.layout import StageSpec
 from cost.inputs.workload import NO_CHUNK, Workload
-from cost.layouts import Sweep
-from cost.layouts.parts import PartsOf
 from cost.memory.budget import Ranks
 from cost.memory.stages import NO_CACHE, CacheRoom
+from cost.money.kv_memory import KvMemory
+from cost.queueing.cache import KvTier, PrefixCache, Shelf
 from cost.queueing.engine import DECODE, PREFILL, Engine
 from cost.queueing.requests import Requests
 from cost.queueing.schedulers import Scheduler, scheduler_of
 from cost.queueing.simulation import Outcome, Simulation, Transfers
 from cost.queueing.steps import Seconds, StepTable
-from cost.serving.cache_path import kv_path, prompt_cache_bytes
+from cost.serving.cache_path import OUT_REACH, kv_path, prompt_cache_bytes
 from cost.serving.pools import RateMatch
 from cost.serving.serving import Serving
+from cost.serving.token_prices import Terms, terms_of
 from cost.terms.experts import EXPERTS
+from topology.base.errors import InputError
 
 Array = NDArray[np.float64]
 Price = Callable[[Workload, Array], Array]
@@ -51,6 +54,8 @@ class EnginePool:
         for a router to fill unlike pools evenly.
     accept, queries, factor:
         As of :class:`cost.queueing.engine.Engine`.
+    tiers:
+        Of the caches of those that prefill, the fastest first.
     """
 
     role: str
@@ -65,6 +70,7 @@ class EnginePool:
     cache: CacheRoom = NO_CACHE
     share: float = 1.0
     held: float = 1.0
+    tiers: tuple[KvTier, ...] = ()
 
     @classmethod
     def of(  # noqa: PLR0913 - each is a figure of its own
@@ -84,13 +90,14 @@ class EnginePool:
         stages: int = 1,
         factor: float = 1.0,
         cache: CacheRoom = NO_CACHE,
+        tiers: tuple[KvTier, ...] = (),
     ) -> EnginePool:
         """Return ``workers`` engines of ``groups`` attention groups whose steps cost what ``seconds`` says.
 
         Parameters
         ----------
-        room, accept, queries, cache:
-            As of an engine; one that prefills alone has no use for them.
+        room, accept, queries, cache, tiers:
+            As of an engine; one that prefills alone has no use for ``accept`` and ``queries``.
         max_sequences, context:
             Sequences of a group up to which steps are priced; about how many tokens the cache of one holds.
         """
@@ -110,11 +117,12 @@ class EnginePool:
             scheduler,
             workers,
             gpus,
-            room if decodes else np.inf,
+            room,
             accept if decodes else 1.0,
             queries if decodes else 1.0,
             factor,
             cache,
+            tiers=tiers,
         )
 
     @property
@@ -122,8 +130,18 @@ class EnginePool:
         """Part of the requests that an engine serves."""
         return self.share / self.workers
 
-    def engines(self, block: int, peak: float) -> list[Engine]:
-        """Return them, idle; ``peak``: requests that the largest engine behind their router is to hold."""
+    def engines(self, requests: Requests, peak: float, shared: Mapping[str, Shelf]) -> list[Engine]:
+        """Return them, idle.
+
+        ``peak``: requests that the largest engine behind their router is to hold; ``shared``: tiers of all of them.
+        """
+
+        def cache() -> PrefixCache | None:
+            if not requests.segments or self.role == DECODE:
+                return None
+            shelves = [shared.get(tier.name) or Shelf(tier.tokens) for tier in self.tiers]
+            return PrefixCache(requests.sizes, requests.block, self.tiers, shelves)
+
         return [
             Engine(
                 self.table,
@@ -133,7 +151,7 @@ class EnginePool:
                 self.accept,
                 self.queries,
                 self.factor,
-                block,
+                cache(),
                 self.gpus,
                 self.each,
                 self.held / self.workers / peak,
@@ -166,12 +184,18 @@ class EnginePools:
         InputError
             If there are none, or one fits no engine's cache.
         """
+        shared = {
+            tier.name: Shelf(tier.tokens, shared=True)
+            for pool in self.pools
+            for tier in pool.tiers
+            if tier.shared
+        }
         prefillers, decoders = (
             [
                 engine
                 for pool in side
                 for engine in pool.engines(
-                    requests.block, max(neighbour.held / neighbour.workers for neighbour in side)
+                    requests, max(neighbour.held / neighbour.workers for neighbour in side), shared
                 )
             ]
             for side in (
@@ -180,6 +204,15 @@ class EnginePools:
             )
         )
         return Simulation(prefillers, requests, decoders, self.transfers, router, self.fixed_s).run()
+
+    def admitting(self, sequences: int) -> EnginePools:
+        """Return the same engines with so many sequences of an attention group at a time, at most."""
+
+        def with_seats(pool: EnginePool) -> EnginePool:
+            seats = min(sequences, pool.scheduler.sequences)
+            return replace(pool, scheduler=replace(pool.scheduler, sequences=seats))
+
+        return replace(self, pools=tuple(map(with_seats, self.pools)))
 
     @property
     def decoding(self) -> list[EnginePool]:
@@ -192,11 +225,10 @@ def pools_of(serving: Serving, row: RateMatch) -> EnginePools:
     context = serving.lengths.context
     pools = []
     for role, swept, at, workers in serving.sides(row):
-        layout = int(swept.parts_of.layout[at])
+        terms = terms_of(swept, at)
 
-        def price(work: Workload, batch: Array, swept: Sweep = swept, layout: int = layout) -> Array:
-            under = swept.parts_of.layouts.under(replace(swept.deployment, workload=work))
-            terms_s = PartsOf(under, np.full(len(batch), layout), batch)().terms_s
+        def price(work: Workload, batch: Array, terms: Terms = terms) -> Array:
+            terms_s = terms(work, batch)
             return np.stack([sum(terms_s.values()), terms_s.get(EXPERTS.name, np.zeros(len(batch)))])
 
         gpus = int(swept.gpus[at])
@@ -205,6 +237,42 @@ def pools_of(serving: Serving, row: RateMatch) -> EnginePools:
             engine_pool(swept.deployment, price, role, ranks, gpus, workers, cache=held, context=context)
         )
     return joined(pools, serving.decode.deployment, serving.prefill.deployment)
+
+
+def kv_tiers(
+    deployment: Deployment, memory: KvMemory, ranks: Ranks, gpus: int, context: float
+) -> tuple[KvTier, ...]:
+    """Return the tiers below HBM of an engine of ``gpus`` GPUs, for caches of about ``context`` tokens.
+
+    A request's cache lies on the GPUs of an attention group in each stage, which load equal parts of it side by side.
+
+    Raises
+    ------
+    MissingFigureError
+        If the rate of a link has not been published.
+    """
+    cluster = deployment.cluster
+    if not memory.sizes:
+        return ()
+    domain, all_gpus = cluster.spec.domains[0], len(cluster.gpus)
+    rates = deployment.rates(StageSpec(tuple(range(all_gpus)), range(0)))
+    token_bytes = prompt_cache_bytes(deployment, context) / context
+    if "pool" in memory.sizes and rates.out_bytes_per_s <= 0:
+        raise InputError(f"{cluster.name} has no scale-out fabric to a pool.", field="kv_tier", value="pool")
+
+    def tier(place: str) -> KvTier:
+        far = place == "pool"
+        pace = memory.bytes_per_s(domain, place, all_gpus, OUT_REACH.value * rates.out_bytes_per_s)
+        device = memory.device(domain.gpu, place)
+        return KvTier(
+            place,
+            memory.size(domain, place, all_gpus if far else gpus, all_gpus) / token_bytes,
+            token_bytes / (pace * ranks.tp * ranks.stages),
+            (device.latency_s.value if device.latency_s else 0.0) + (rates.out_latency_s if far else 0.0),
+            shared=far,
+        )
+
+    return tuple(map(tier, memory.sizes))
 
 
 def joined(pools: Sequence[EnginePool], decode: Deployment, prefill: Deployment) -> EnginePools:
@@ -253,6 +321,7 @@ def engine_pool(
         queries=work.tokens_per_pass,
         stages=ranks.stages,
         cache=cache,
+        tiers=() if role == DECODE else kv_tiers(deployment, deployment.prices.memory, ranks, gpus, context),
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import takewhile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, takewhile
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +15,15 @@ from numpy.typing import NDArray
 from cost.serving.lengths import Lengths
 
 Array = NDArray[np.float64]
+T = TypeVar("T")
 
 ARRIVALS = ("poisson", "constant", "bursty")
 BURSTY_SHAPE = 0.25
 """Shape of the gamma distribution of times between bursty arrivals: four times the variance of Poisson's."""
 BLOCK_TOKENS = 512
-"""Tokens of a block of Mooncake's traces and of AIPerf's, and of prompts of conversations."""
+"""Tokens of a block of Mooncake's traces and of AIPerf's."""
+ENGINE_BLOCK = 16
+"""Tokens of a block of vLLM's cache (its default block_size), by which conversations lose what has no room."""
 LENGTH_KINDS = 6
 """Lengths that stand for those of a trace where layouts are priced."""
 
@@ -33,13 +38,16 @@ class Requests:
         When each is sent, rising; of ``users`` (0: nobody waits) only their first ones, then each when one ends.
     isl, osl, cached:
         Tokens of the prompt, of the answer, and of the prompt that a cache holds whatever was served before.
-    blocks:
-        Identities of the blocks of ``block`` tokens of each prompt; empty: prompts share nothing.
+    segments, sizes:
+        What each prompt and its answer are made of: runs of tokens that prompts share as a whole, by their number,
+        and the tokens of each; empty: prompts share nothing.
+    answers, block:
+        How many of the last segments of each are its answer; tokens of a block of a cache.
     made:
         Whether they were made; else recorded.
     begun:
-        Tokens of their answers that the first so many have already, each in an engine that decodes it; ``tail``: the
-        last so many keep up the load for those before.
+        Tokens of their answers that the first so many have already, each in an engine that decodes it; ``warm``: so
+        many first ones fill the caches of conversations; ``tail``: so many last ones only keep up the load.
     after, delays_s:
         The request whose answer each waits for (-1: none) and how long after it, of conversations; empty: of none.
         ``starts_s`` of those that wait is then when they would be sent if answers took no time.
@@ -52,11 +60,14 @@ class Requests:
     osl: Sequence[int]
     cached: Sequence[int]
     users: int = 0
-    blocks: Sequence[Sequence[int]] = ()
+    segments: Sequence[Sequence[int]] = ()
+    sizes: Mapping[int, int] = field(default_factory=dict)
+    answers: Sequence[int] = ()
     block: int = BLOCK_TOKENS
     made: bool = True
     begun: Sequence[int] = ()
     tail: int = 0
+    warm: int = 0
     after: Sequence[int] = ()
     delays_s: Sequence[float] = ()
     left_out: int = 0
@@ -65,10 +76,36 @@ class Requests:
         return len(self.isl)
 
     def at_rate(self, requests_per_s: float) -> Requests:
-        """Return the same requests, sent at another mean rate."""
+        """Return the same requests at another mean rate: conversations begin at it, and keep their pauses."""
         scale = self.rate / requests_per_s
-        starts, delays = ([at * scale for at in times] for times in (self.starts_s, self.delays_s))
-        return replace(self, starts_s=starts, delays_s=delays)
+        if not self.after:
+            return replace(self, starts_s=[at * scale for at in self.starts_s])
+        pairs = zip(self.starts_s, self.after, strict=True)
+        return self.begun_at([at * scale for at, before in pairs if before < 0])
+
+    def begun_at(self, starts_s: Sequence[float]) -> Requests:
+        """Return the same conversations, beginning at other times."""
+        begins = iter(starts_s)
+        at: list[float] = []
+        for before, delay in zip(self.after, self.delays_s, strict=True):
+            at.append(next(begins) if before < 0 else at[before] + delay)
+        order = sorted(range(len(self)), key=at.__getitem__)
+        place = {row: number for number, row in enumerate(order)} | {-1: -1}
+
+        def sorted_(column: Sequence[T]) -> list[T]:
+            return [column[row] for row in order] if column else []
+
+        return replace(
+            self,
+            starts_s=sorted_(at),
+            isl=sorted_(self.isl),
+            osl=sorted_(self.osl),
+            cached=sorted_(self.cached),
+            segments=sorted_(self.segments),
+            answers=sorted_(self.answers),
+            after=[place[self.after[row]] for row in order],
+            delays_s=sorted_(self.delays_s),
+        )
 
     @property
     def rate(self) -> float:
@@ -79,23 +116,70 @@ class Requests:
     def lengths(self) -> Lengths:
         """About the same lengths as a mix of :data:`LENGTH_KINDS`: equal numbers of requests by prompt, with means.
 
-        What a cache of all blocks seen before would hold is its part of the prompts.
+        What a cache of all that was seen before would hold is its part of the prompts.
         """
         rows = sorted(zip(self.isl, self.osl, strict=True))
         parts = [part for part in np.array_split(np.array(rows, dtype=np.float64), LENGTH_KINDS) if len(part)]
         means = [np.maximum(1, np.rint(part.mean(axis=0))).astype(int).tolist() for part in parts]
-        cached_blocks: set[int] = set()
+        seen: set[int] = set()
         hits = 0
-        for blocks, isl in zip(self.blocks, self.isl, strict=False):
-            known = sum(1 for _ in takewhile(cached_blocks.__contains__, blocks))
-            hits += min(known * self.block, isl - 1)
-            cached_blocks.update(blocks)
+        for segments, isl in zip(self.segments, self.isl, strict=False):
+            hits += min(sum(map(self.sizes.__getitem__, takewhile(seen.__contains__, segments))), isl - 1)
+            seen.update(segments)
         return Lengths(
             tuple(isl for isl, _ in means),
             tuple(osl for _, osl in means),
             tuple(len(part) / len(rows) for part in parts),
             prefix_hit=hits / sum(self.isl),
         )
+
+
+def gaps(random: np.random.Generator, number: int, arrivals: str) -> Array:
+    """Return times between arrivals with a mean of 1."""
+    shape = {"poisson": 1.0, "bursty": BURSTY_SHAPE}.get(arrivals)
+    return np.ones(number) if shape is None else random.gamma(shape, 1 / shape, number)
+
+
+def spread(random: np.random.Generator, tokens: int, cv: float) -> int:
+    """Return a length with a mean of ``tokens``, log-normal with ``cv``, at least 1."""
+    sigma = math.sqrt(math.log1p(cv * cv))
+    factor = math.exp(sigma * random.standard_normal() - sigma * sigma / 2) if sigma else 1.0
+    return max(1, round(tokens * factor))
+
+
+def segmented(
+    blocks: Sequence[Sequence[int]], prompts: Sequence[int], tokens: Mapping[int, int]
+) -> tuple[list[list[int]], dict[int, int], list[int]]:
+    """Return blocks of requests joined to segments: their numbers, the tokens of each, and how many are of answers.
+
+    ``prompts``: blocks of each that are of its prompt; ``tokens`` of each block. Blocks that always follow each other
+    are one segment, with the number of the last: a cache that drops ends of segments block by block keeps the same.
+    """
+    after: dict[int, set[int]] = defaultdict(set)
+    before: dict[int, set[int]] = defaultdict(set)
+    ends: set[int] = set()
+    for row, prompt in zip(blocks, prompts, strict=True):
+        for left, right in pairwise(row):
+            after[left].add(right)
+            before[right].add(left)
+        if row:
+            before[row[0]].add(-1)
+            ends |= {row[-1], row[max(prompt, 1) - 1]}
+    sizes: dict[int, int] = {}
+    rows: list[list[int]] = []
+    answers = []
+    for row, prompt in zip(blocks, prompts, strict=True):
+        segments, length, answer = [], 0, 0
+        for number, (name, following) in enumerate(zip(row, [*row[1:], None], strict=False), 1):
+            length += tokens[name]
+            if name in ends or len(after[name]) > 1 or following is None or len(before[following]) > 1:
+                segments.append(name)
+                sizes[name] = length
+                answer += number > prompt
+                length = 0
+        rows.append(segments)
+        answers.append(answer)
+    return rows, sizes, answers
 
 
 def made_requests(
@@ -121,8 +205,7 @@ def made_requests(
     """
     random = np.random.default_rng(seed)
     kind = random.choice(len(lengths.isl), number, p=np.array(lengths.share))
-    shape = {"poisson": 1.0, "bursty": BURSTY_SHAPE}.get(arrivals)
-    gaps = np.ones(number) if shape is None else random.gamma(shape, 1 / shape, number)
+    between = gaps(random, number, arrivals)
     sigma = math.sqrt(math.log1p(cv * cv))
 
     def drawn(tokens: Sequence[int]) -> Array:
@@ -131,7 +214,7 @@ def made_requests(
 
     isl, osl = drawn(lengths.isl), drawn(lengths.osl)
     cached = np.minimum(np.floor(lengths.prefix_hit * isl), isl - 1)
-    starts = np.zeros(min(users, number)) if users else np.cumsum(gaps) / requests_per_s
+    starts = np.zeros(min(users, number)) if users else np.cumsum(between) / requests_per_s
 
     def as_counts(tokens: Array) -> list[int]:
         return [int(count) for count in tokens.tolist()]

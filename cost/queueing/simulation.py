@@ -17,7 +17,9 @@ from cost.queueing.requests import Requests
 from topology.base.errors import InputError
 
 ROUTERS = ("least", "round", "prefix")
-TRANSFER = "transfer"
+SESSION_ROUTER = "prefix"
+"""That of conversations where nobody says."""
+LOADING, TRANSFER = "loading", "transfer"
 TIMELINE_POINTS = 500
 """Points of the timeline."""
 PREFIX_LOAD_RATIO = 1.5
@@ -63,11 +65,13 @@ class Outcome:
     ----------
     arrival_s, first_s, done_s:
         When it was sent, when its first and when its last token was there.
-    isl, osl, cached:
-        Tokens of its prompt, of its answer, and of the prompt that were found in a cache.
+    isl, osl, cached_in:
+        Tokens of its prompt, of its answer, and of the prompt that were found in HBM and in each tier below it,
+        ``[requests, 1 + tiers]``.
     waits_s:
-        Mean seconds of a request that it waits for its prefill to start, for links that others use, and for a place
-        in the pool that decodes; ``cache_wait_s``: of these, because a KV cache had no room.
+        Mean seconds of a request that it waits for its prefill to start, for what it found below HBM, for links that
+        others use, and for a place in the pool that decodes; ``cache_wait_s``: of these, because a KV cache had no
+        room.
     use:
         Part of the time that the engines of each pool are in a step, by role.
     preempted:
@@ -81,12 +85,17 @@ class Outcome:
     done_s: NDArray[np.float64]
     isl: NDArray[np.int64]
     osl: NDArray[np.int64]
-    cached: NDArray[np.int64]
+    cached_in: NDArray[np.int64]
     waits_s: dict[str, float]
     cache_wait_s: float
     use: dict[str, float]
     preempted: int
     timeline: NDArray[np.float64]
+
+    @property
+    def cached(self) -> NDArray[np.int64]:
+        """Tokens of each prompt that were found anywhere, ``[requests]``."""
+        return np.asarray(self.cached_in.sum(axis=1))
 
 
 @dataclass(eq=False)
@@ -100,7 +109,7 @@ class Simulation:
         (None: at once).
     router:
         One of :data:`ROUTERS`: the engine with fewest requests for what it is to hold, each in turn, or the one that
-        holds most of the prompt's blocks.
+        holds most of the prompt.
     fixed_s:
         Seconds of each request outside the engines, before it arrives: network, tokenising.
     """
@@ -122,9 +131,12 @@ class Simulation:
         """
         requests, total = self.requests, len(self.requests)
         self._require_room()
-        blocks: Sequence[Sequence[int]] = requests.blocks or [()] * total
-        made_of = zip(range(total), requests.isl, requests.osl, requests.cached, blocks, strict=True)
+        made_of = zip(range(total), requests.isl, requests.osl, requests.cached, strict=True)
         self._jobs = [Job(*columns) for columns in made_of]
+        for job, segments, answer in zip(
+            self._jobs, requests.segments, requests.answers or [0] * total, strict=False
+        ):
+            job.segments, job.answer = segments, answer
         self._arrival, self._first, self._done = [0.0] * total, [0.0] * total, [0.0] * total
         self._events: list[tuple[float, int, Callable[[float, Any], None], Any]] = []
         self._tickets, self._turn = count(), 0
@@ -160,15 +172,17 @@ class Simulation:
         pools = {
             role: [engine for engine in engines if engine.role == role] for role in (PREFILL, DECODE, BOTH)
         }
+        widest = max(len(job.found) for job in jobs)
         return Outcome(
             arrival,
             np.array(self._first),
             done,
             np.array([job.isl for job in jobs]),
             np.array([job.osl for job in jobs]),
-            np.array([job.found for job in jobs]),
+            np.array([job.found + (0,) * (widest - len(job.found)) for job in jobs]),
             {
                 PREFILL: sum(engine.waited_s for engine in self.engines) / total,
+                LOADING: sum(engine.loading_s for engine in self.engines) / total,
                 TRANSFER: self._moving_wait_s / total,
                 DECODE: sum(engine.waited_s for engine in self.decoders) / total,
             },
@@ -234,7 +248,7 @@ class Simulation:
             self._turn += 1
             return engines[(self._turn - 1) % len(engines)]
         least = min(engines, key=_load)
-        if self.router == "prefix" and job.blocks:
+        if self.router == "prefix" and job.segments:
             best = max(engines, key=lambda engine: (engine.matches(job), -_load(engine)))
             if _load(best) <= PREFIX_LOAD_RATIO * _load(least) + 1:
                 return best
@@ -244,15 +258,22 @@ class Simulation:
         engine.load += 1
         job.entered_s = time_s
         engine.waiting.append(job)
+        if not engine.busy or engine.fits(engine.waiting[0]):
+            self._wake(time_s, engine)
+
+    def _wake(self, time_s: float, engine: Engine) -> None:
+        """Let an engine see at the next step that there is more to do."""
         if not engine.busy:
             self._begin(engine, time_s)
-        elif engine.fits(engine.waiting[0]) and engine.cut_short(time_s):
+        elif engine.cut_short(time_s):
             engine.version += 1
             self._at(engine.started_s + engine.took_s, self._step, (engine, engine.version))
 
     def _begin(self, engine: Engine, time_s: float) -> None:
         if engine.begin(time_s):
             self._at(time_s + engine.took_s, self._step, (engine, engine.version))
+        while engine.loads:
+            self._at(engine.loads.pop(), self._wake, engine)
 
     def _step(self, time_s: float, of: tuple[Engine, int]) -> None:
         engine, version = of
@@ -269,9 +290,10 @@ class Simulation:
         for job in done:
             engine.load -= engine.role != PREFILL
             self._done[job.number] = time_s
-            if self.requests.users:
+            followers = self._later.get(job.number, ())
+            if self.requests.users and not followers:
                 self._send_next(time_s)
-            for number in self._later.get(job.number, ()):
+            for number in followers:
                 self._at(time_s + self.requests.delays_s[number], self._send, number)
         self._begin(engine, time_s)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cost.quantity import MAX_CONTEXT_TOKENS
-from cost.queueing.requests import BLOCK_TOKENS, Requests
+from cost.queueing.requests import BLOCK_TOKENS, ENGINE_BLOCK, Requests, segmented
 from topology.base.errors import InputError, input_name
 from topology.base.reading import parse_json, read_text, shown
 
@@ -52,7 +54,10 @@ class TraceFormat:
 
 MOONCAKE = TraceFormat("input_length", "timestamp", "input_length", "output_length", 1e-3)
 """Mooncake's traces, and AIPerf's with sessions: https://github.com/kvcache-ai/Mooncake"""
+WEKA = TraceFormat("requests", "t", "in", "out", 1.0)
+"""Agents' conversations, one an object: github.com/callanjfox/kv-cache-tester, also of AIPerf and InferenceX."""
 TRACES = (
+    WEKA,
     # Bailian's: https://github.com/alibaba-edu/qwen-bailian-usagetraces-anon
     TraceFormat("chat_id", "timestamp", "input_length", "output_length", 1.0, block=16),
     MOONCAKE,
@@ -82,7 +87,7 @@ _FIRST_OWN_HASH = 2**70
 
 @dataclass
 class _Conversation:
-    """What the next prompt begins with: tokens and whole blocks of all before, and the row of the last request."""
+    """What the next prompt begins with: tokens and blocks of all before, and the row of the last request."""
 
     tokens: int
     blocks: list[int]
@@ -91,13 +96,18 @@ class _Conversation:
 
 @dataclass
 class _Rows:
-    """Columns of the requests of a trace; times in the unit of the trace, ``after`` as in :class:`Requests`."""
+    """Columns of the requests of a trace; times in the unit of the trace, ``after`` as in :class:`Requests`.
+
+    ``sizes``: tokens of each block; ``prompts``: how many blocks of each row are of its prompt.
+    """
 
     trace: TraceFormat
     at: list[float] = field(default_factory=list)
     isl: list[int] = field(default_factory=list)
     osl: list[int] = field(default_factory=list)
     blocks: list[Sequence[int]] = field(default_factory=list)
+    prompts: list[int] = field(default_factory=list)
+    sizes: dict[int, int] = field(default_factory=dict)
     after: list[int] = field(default_factory=list)
     delays: list[float] = field(default_factory=list)
     left_out: int = 0
@@ -111,19 +121,24 @@ class _Rows:
         if trace.recorded and (row.get("was_cancelled") or not _is_answered(row.get(trace.osl))):
             self.left_out += 1
             return
+        if trace is WEKA:
+            self._add_turns(row, where)
+            return
         isl, osl = _tokens(row, trace.isl, where), _tokens(row, trace.osl, where)
-        blocks = _blocks(row.get("hash_ids"), where)
+        blocks = list(_blocks(row.get("hash_ids"), where))
         key = str(row["session_id"]) if trace is MOONCAKE and row.get("session_id") is not None else None
         conversation = None if key is None else self.conversations.get(key)
         waits = conversation is not None and row.get(trace.at) is None
-        self.delays.append(_number(row, "delay", where) if waits and row.get("delay") is not None else 0.0)
-        self.after.append(conversation.row if conversation is not None and waits else -1)
-        at = self.at[self.after[-1]] + self.delays[-1] if waits else _time(row, trace, where)
+        before = conversation.row if conversation is not None and waits else -1
+        delay = _number(row, "delay", where) if waits and row.get("delay") is not None else 0.0
+        at = self.at[before] + delay if waits else _time(row, trace, where)
         if not waits and not trace.recorded and at < self.last:
             raise InputError(
                 f"{where}: {trace.at} {at:g} is before {self.last:g} of the previous request; sort them."
             )
         self.last = self.last if waits else at
+        self.sizes.update(dict.fromkeys(blocks, trace.block))
+        prompt = len(blocks)
         if conversation is not None:
             isl += conversation.tokens
             if isl > MAX_CONTEXT_TOKENS:
@@ -134,19 +149,63 @@ class _Rows:
             blocks = [*conversation.blocks, *blocks]
         if key is not None:
             blocks = self._filled(blocks, isl)
-            self.conversations[key] = _Conversation(isl + osl, self._filled(blocks, isl + osl), len(self.at))
+            prompt, blocks = len(blocks), self._filled(blocks, isl + osl)
+            self.conversations[key] = _Conversation(isl + osl, blocks, len(self.at))
+        self._append(at, isl, osl, blocks, prompt, before, delay)
+
+    def _append(
+        self, at: float, isl: int, osl: int, blocks: Sequence[int], prompt: int, before: int, delay: float
+    ) -> None:
         self.at.append(at)
         self.isl.append(isl)
         self.osl.append(osl)
         self.blocks.append(blocks)
+        self.prompts.append(prompt)
+        self.after.append(before)
+        self.delays.append(delay)
 
-    def _filled(self, blocks: Sequence[int], tokens: int) -> list[int]:
-        """Return the blocks with new ones for the rest of so many tokens."""
-        return [*blocks, *(next(self.fresh) for _ in range(tokens // self.trace.block - len(blocks)))]
+    def _filled(self, blocks: list[int], tokens: int) -> list[int]:
+        """Return the blocks with a new one for the rest of so many tokens."""
+        rest = tokens - sum(map(self.sizes.__getitem__, blocks))
+        if rest <= 0:
+            return blocks
+        block = next(self.fresh)
+        self.sizes[block] = rest
+        return [*blocks, block]
+
+    def _add_turns(self, session: Record, where: str) -> None:
+        """Add a conversation of an agent, those of agents that it starts too: each turn waits for the one before."""
+        names: dict[int, int] = defaultdict(lambda: next(self.fresh))
+        block = _tokens(session, "block_size", where)
+
+        def add(turns: object, before: int, left_s: float) -> None:
+            if not isinstance(turns, list):
+                raise InputError(f"{where}: requests is {shown(turns)}; expected a list of turns.")
+            for number, turn in enumerate(turns, 1):
+                place = f"{where}, turn {number}"
+                if not isinstance(turn, dict):
+                    raise InputError(f"{place}: is {shown(turn)}; expected an object with {WEKA}.")
+                if turn.get("type") == "subagent":
+                    add(turn.get("requests", []), before, left_s)
+                    continue
+                if not turn.get(WEKA.osl):
+                    self.left_out += 1
+                    continue
+                at = _number(turn, WEKA.at, place)
+                isl, osl = _tokens(turn, WEKA.isl, place), _tokens(turn, WEKA.osl, place)
+                blocks = [names[name] for name in _blocks(turn.get("hash_ids"), place)]
+                self.sizes.update(dict.fromkeys(blocks, block))
+                delay = 0.0 if before < 0 else max(0.0, at - left_s)
+                self._append(at, isl, osl, blocks, len(blocks), before, delay)
+                before = len(self.at) - 1
+                took_s = _number(turn, "api_time", place) if turn.get("api_time") is not None else 0.0
+                left_s = at + took_s
+
+        add(session[WEKA.mark], -1, 0.0)
 
 
-def read_trace(path: str | Path, speed: float = 1.0) -> Requests:
-    """Read a trace of requests: JSON lines or CSV with the columns of one of :data:`TRACES`.
+def read_trace(path: str | Path, speed: float = 1.0, *, timed: bool = True) -> Requests:
+    """Read a trace of requests: JSON lines, JSON or CSV with the columns of one of :data:`TRACES`, or a folder.
 
     ``hash_ids`` names the blocks of tokens of each prompt, so that equal ones at the start need be computed once.
     In the traces of Mooncake and AIPerf rows of one ``session_id`` are a conversation: each prompt is what came
@@ -156,6 +215,8 @@ def read_trace(path: str | Path, speed: float = 1.0) -> Requests:
     ----------
     speed:
         Times as fast as it was recorded.
+    timed:
+        Whether its times are those of a load; else conversations may all begin at once.
 
     Raises
     ------
@@ -164,26 +225,29 @@ def read_trace(path: str | Path, speed: float = 1.0) -> Requests:
     """
     if not (math.isfinite(speed) and speed > 0):
         raise InputError("expected a factor above 0.", field="speed", value=speed)
-    text = read_text(Path(path), str(path))
-    records = _json_rows(text, path) if text.lstrip()[:1] in ("{", "[") else _csv_rows(text, path)
     rows = None
-    for where, row in records:
+    for where, row in _records(Path(path)):
         rows = rows or _Rows(_format(row, where))
         rows.add(row, where)
     if rows is None or not rows.at:
         raise InputError(f"{path}: has no requests{f'; {rows.left_out:,} failed' if rows else ''}.")
-    _check_times(rows, path, speed)
+    _check_times(rows, path, speed, timed=timed)
     order = sorted(range(len(rows.at)), key=rows.at.__getitem__)
     place = {row: number for number, row in enumerate(order)} | {-1: -1}
     unit_s, start = (rows.trace.unit_s or 1.0) / speed, rows.at[order[0]]
     waits = any(row >= 0 for row in rows.after)
+    segments, sizes, answers = segmented(
+        [rows.blocks[row] for row in order], [rows.prompts[row] for row in order], rows.sizes
+    )
     return Requests(
         [(rows.at[row] - start) * unit_s for row in order],
         [rows.isl[row] for row in order],
         [rows.osl[row] for row in order],
         [0] * len(order),
-        blocks=[rows.blocks[row] for row in order] if any(rows.blocks) else (),
-        block=rows.trace.block,
+        segments=segments if sizes else (),
+        sizes=sizes,
+        answers=answers,
+        block=ENGINE_BLOCK if rows.conversations or rows.trace is WEKA else rows.trace.block,
         made=False,
         after=[place[rows.after[row]] for row in order] if waits else (),
         delays_s=[rows.delays[row] * unit_s for row in order] if waits else (),
@@ -218,8 +282,8 @@ def _time(row: Record, trace: TraceFormat, where: str) -> float:
     return at.replace(tzinfo=at.tzinfo or UTC).timestamp()
 
 
-def _check_times(rows: _Rows, path: str | Path, speed: float) -> None:
-    """Refuse times that are in another unit than those of such a trace, or all the same."""
+def _check_times(rows: _Rows, path: str | Path, speed: float, *, timed: bool) -> None:
+    """Refuse times that are in another unit than those of such a trace, or of a load all the same."""
     starts = [at for at, predecessor in zip(rows.at, rows.after, strict=True) if predecessor < 0]
     unit_s, column = rows.trace.unit_s, rows.trace.at
     if unit_s is None or len(starts) < 2:
@@ -231,6 +295,8 @@ def _check_times(rows: _Rows, path: str | Path, speed: float) -> None:
             f"{path}: {column} {earliest:.0f} is in {meant} since 1970, and such a trace has {unit}; convert it."
         )
     span_s = (max(starts) - earliest) * unit_s
+    if not timed and span_s == 0:
+        return
     if span_s == 0:
         raise InputError(
             f"{path}: all {len(starts):,} requests have the {column} {earliest:g}; for requests that wait together "
@@ -245,7 +311,18 @@ def _check_times(rows: _Rows, path: str | Path, speed: float) -> None:
         )
 
 
-def _json_rows(text: str, path: str | Path) -> Iterator[tuple[str, Record]]:
+def _records(path: Path) -> Iterator[tuple[str, Record]]:
+    """Yield the records of a file, or of all files of a folder, with their places."""
+    for file in sorted(path.glob("*.json*")) if path.is_dir() else [path]:
+        text = read_text(file, str(file))
+        yield from _json_rows(text, file) if text.lstrip()[:1] in ("{", "[") else _csv_rows(text, file)
+
+
+def _json_rows(text: str, path: Path) -> Iterator[tuple[str, Record]]:
+    first, _, rest = text.lstrip().partition("\n")
+    if rest.strip() and first.rstrip() in ("{", "["):  # not a line a row
+        whole = parse_json(text, str(path))
+        text = "\n".join(map(json.dumps, whole if isinstance(whole, list) else [whole]))
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             where = f"{path}, line {number}"

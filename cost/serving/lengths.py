@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cost.inputs.workload import Workload
 from cost.quantity import MAX_CONTEXT_TOKENS
@@ -14,6 +15,9 @@ from cost.queueing.schedulers import Scheduler
 from topology.base.errors import InputError
 from topology.base.table import Row, Table
 from topology.base.units import parse_length
+
+if TYPE_CHECKING:
+    from cost.serving.keeping import Keeping
 
 COLUMNS = ("isl", "osl", "share")
 MAX_PROMPTS = 6
@@ -32,6 +36,11 @@ class Lengths:
         Tokens of a prompt, of its answer, and the share of the requests that have them; shares add up to 1.
     prefix_hit:
         Part of each prompt's tokens that a cache already holds.
+    found_in, load_s:
+        The same by the tier that holds them, of conversations, and mean seconds of a request to load what is in
+        slower ones than HBM.
+    keeping:
+        What caches keep of conversations, by which a way of serving holds ``prefix_hit`` of them or not.
     note:
         What was done to the shares; empty: nothing.
     """
@@ -41,6 +50,9 @@ class Lengths:
     share: tuple[float, ...]
     note: str = ""
     prefix_hit: float = 0.0
+    found_in: tuple[tuple[str, float], ...] = ()
+    load_s: float = 0.0
+    keeping: Keeping | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.isl or not len(self.isl) == len(self.osl) == len(self.share):

@@ -32,8 +32,11 @@ class Stays:
     longest_s: Array
 
     @classmethod
-    def of(cls, swept: Sweep, prompts: Sequence[tuple[float, Workload]]) -> Stays:
-        """Return them for ``prompts``: prefill of each length of prompts with its share of the requests."""
+    def of(cls, swept: Sweep, prompts: Sequence[tuple[float, Workload]], load_s: float = 0.0) -> Stays:
+        """Return them for ``prompts``: prefill of each length of prompts with its share of the requests.
+
+        ``load_s``: of their caches from slower memory.
+        """
         deployment, work = swept.deployment, swept.deployment.workload
         layouts, layout = swept.parts_of.layouts, swept.parts_of.layout
         used, place = np.unique(layout, return_inverse=True)
@@ -42,7 +45,7 @@ class Stays:
             return layouts.under(replace(deployment, workload=workload))
 
         alone = [under(workload).price(used, 1 / layouts.tp[used]).step_s[place] for _, workload in prompts]
-        return cls(swept, under(replace(work, prompt_share=1.0)), np.max(alone, axis=0))
+        return cls(swept, under(replace(work, prompt_share=1.0)), np.max(alone, axis=0) + load_s)
 
     @property
     def steps(self) -> float:

@@ -145,7 +145,12 @@ class RateMatches(_Match[Array, Index]):
     def within(self, ttft_s: float | None, tpot_s: float | None) -> RateMatches:
         """Return the matches that keep the limits."""
         speed, first_s = 1 / tpot_s if tpot_s else 0.0, np.inf if ttft_s is None else ttft_s
-        rows = np.flatnonzero((self.tok_s_per_user >= speed) & (self.prefill_s + self.transfer_s <= first_s))
+        return self.rows(
+            np.flatnonzero((self.tok_s_per_user >= speed) & (self.prefill_s + self.transfer_s <= first_s))
+        )
+
+    def rows(self, rows: Index) -> RateMatches:
+        """Return some of the matches."""
         arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         columns: dict[str, Any] = {name: value[rows] for name, value in arrays.items()}
         return replace(self, **columns)

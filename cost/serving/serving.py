@@ -14,6 +14,7 @@ from cost.layouts import Sweep, sweep
 from cost.layouts.arrays import Array
 from cost.layouts.front import pareto
 from cost.serving.cache_path import kv_path
+from cost.serving.keeping import Keeping
 from cost.serving.lengths import Lengths
 from cost.serving.one_pool import Stays
 from cost.serving.packing import Rooms
@@ -32,6 +33,10 @@ before; it is ahead at so many of them, or it is an accident of numbers that div
 def way_of(row: RateMatch) -> str:
     """Return which way a match is."""
     return ONE_POOL if row.one_pool else TWO_POOLS
+
+
+HIT_TOLERANCE = 0.005
+"""Of the prompts, within which what caches hold and what is priced agree."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +162,21 @@ class Serving:
             ways[ONE_POOL] = self._one.within(self.ttft_s, tpot_s)
         if not self.refused:
             ways[TWO_POOLS] = self._two(tpot_s, domains)
-        return ways
+        keeping = self.lengths.keeping
+        return ways if keeping is None else {name: self.kept(ways[name], keeping) for name in ways}
+
+    def kept(self, matches: RateMatches, keeping: Keeping) -> RateMatches:
+        """Return the matches whose caches hold as much of the prompts as they are priced with."""
+        one = matches.path is None and self.both is not None
+        swept, rows, workers = (
+            (self.both, matches.decode, matches.decode_workers)
+            if one and self.both is not None
+            else (self.prefill, matches.prefill, matches.prefill_workers)
+        )
+        stay_s = matches.prefill_s + matches.transfer_s + matches.osl / matches.tok_s_per_user
+        room = keeping.room(swept, rows, workers)
+        found = keeping.reached(room, workers, matches.requests_per_s, stay_s)
+        return matches.rows(np.flatnonzero(found >= self.lengths.prefix_hit - HIT_TOLERANCE))
 
     @cached_property
     def refused(self) -> str:
@@ -236,19 +255,22 @@ class Serving:
     @cached_property
     def _stays(self) -> Stays:
         assert self.both is not None  # noqa: S101 - else it is refused
-        return Stays.of(self.both, [(share, side.deployment.workload) for share, side in self.prompts])
+        prompts = [(share, side.deployment.workload) for share, side in self.prompts]
+        return Stays.of(self.both, prompts, self.lengths.load_s)
 
     def _two(self, tpot_s: float | None, domains: int | None) -> RateMatches:
         key = tpot_s, domains
         if key not in self._known:
             # a match knows no more of configurations than their speeds and the shapes of their workers
             rows = self.decode.best_of_shapes[0] if tpot_s is None else self.decode.best_at_least(1 / tpot_s)
+            path = kv_path(self.decode.deployment, self.prefill.deployment)
             matches = match_rates(
                 self.decode.rows(rows),
                 self.prefill,
                 osl=self.lengths.mean_osl,
                 ttft_s=self.ttft_s,
                 tpot_s=tpot_s,
+                path=replace(path, latency_s=path.latency_s + self.lengths.load_s),
                 domains=domains,
                 shorter=self.prompts[1:],
             )

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from functools import cached_property
+from typing import TYPE_CHECKING, NoReturn
 
 from cost.calibration.errors import ErrorOf, errors_in
 from cost.inputs.deployment import Deployment
@@ -22,6 +23,7 @@ from cost.recipe import OtherRecipe
 from cost.serving.lengths import Lengths
 from cost.serving.limits import LimitError, rounded_down, rounded_up
 from cost.serving.supply import FULL_PART, Part, Pool, Served, Supply, last_before
+from cost.serving.token_prices import TokenPrices
 from cost.serving.units import FleetOn, fleet_supply, layout_supply, unit_domains, with_fleets
 from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.shown import Shown
@@ -29,6 +31,9 @@ from topology.build import build_cluster
 from topology.changes.repeat import alike, repeated
 from topology.cluster import Cluster
 from topology.physical import Racks, racks_of
+
+if TYPE_CHECKING:
+    from cost.queueing.conversations import CachePoint
 
 BUDGETS: Mapping[str, str] = {"gpus": "GPUs", "mw": "MW", "usd_h": "USD/h"}
 """What may be spent, each with its unit."""
@@ -192,6 +197,8 @@ class Size(Shown):
         What the recipe that is not in force would bring; None where that is about the same.
     more:
         The level of a unit more; None where levels were not asked for.
+    caches:
+        What a unit costs with more and less memory for caches of prompts, where the best was asked for.
     """
 
     deployment: Deployment
@@ -206,6 +213,7 @@ class Size(Shown):
     on_average: int | None = None
     other: OtherRecipe | None = None
     more: Level | None = None
+    caches: tuple[CachePoint, ...] = ()
     _bills: dict[int, Bill] = field(default_factory=dict, compare=False, repr=False)
     _sizes: _Sizes | None = field(default=None, compare=False, repr=False)
 
@@ -340,6 +348,13 @@ class Size(Shown):
             If GPUs have no price.
         """
         return 1e6 * self.cost_of("usd_h", self.served.units) / 3600 / self.tok_s
+
+    @cached_property
+    def token_prices(self) -> TokenPrices:
+        """USD for a million tokens of each kind at the average, together the whole bill."""
+        if self.served.shares is None or self.lengths is None:
+            return TokenPrices()
+        return self.served.shares().prices(self.bill, self.tok_s, self.lengths)
 
     @property
     def tok_s_per_gpu(self) -> float:

@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from cost.inputs.machine import NO_RUNS, NearRuns
 from cost.memory.stages import NO_CACHE, CacheRoom
 from cost.serving.serving import ONE_POOL, TWO_POOLS
+from cost.serving.token_prices import TokenShares
 
 FULL_PART = 1 - 1e-12
 """Of a rate asked for: sums of as many replicas are rounded."""
@@ -91,6 +92,8 @@ class Served:
         Seconds to the first token without waiting; None where only decode was asked for.
     proof:
         Of a fleet: status, objective, what no fleet can beat, and the gap; None where one layout a pool was taken.
+    shares:
+        Makes the parts of the GPU time by kind of token; None: of decode alone, and of a fleet of several shapes.
     """
 
     units: int
@@ -101,6 +104,7 @@ class Served:
     ttft_s: float | None = None
     requests_per_s: float | None = None
     proof: ProofData | None = None
+    shares: Callable[[], TokenShares] | None = field(default=None, compare=False, repr=False)
 
     @property
     def gpus_used(self) -> int:
@@ -123,6 +127,14 @@ class Served:
     def in_flight(self) -> float:
         """Requests that are served at once by Little's law, each as long as the slowest; decode alone: sequences."""
         return self.tok_s / self.tok_s_per_user + (self.requests_per_s or 0.0) * (self.ttft_s or 0.0)
+
+
+def _shares_of(parts: Sequence[tuple[int, Served]]) -> Callable[[], TokenShares] | None:
+    """Return what makes the shares of several kinds of units together; None where one of them has none."""
+    made = [(count * served.units, served.shares) for count, served in parts if served.shares is not None]
+    if len(made) < len(parts):
+        return None
+    return lambda: TokenShares.mean([(units, shares()) for units, shares in made])
 
 
 Part = Callable[[Served], float]
@@ -239,6 +251,7 @@ class Supply:
             ttft_s=max(ttfts) if ttfts else None,
             requests_per_s=math.fsum(requests) if requests else None,
             proof=members[0].proof,
+            shares=_shares_of(parts),
         )
 
     def part(self, part: Part, units: int, tpot_s: float | None) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from cost.serving.lengths import Lengths
 from cost.serving.pools import RateMatch
 from cost.serving.serving import TWO_POOLS, Serving
 from cost.serving.supply import FULL_PART, Part, Pool, Served, Supply, merged
+from cost.serving.token_prices import token_shares
 from cost.step.step import near_runs
 from topology.base.errors import InfeasibleError, InputError, NoAnswerError
 from topology.changes.repeat import alike, repeated
@@ -159,6 +161,7 @@ def served_on(serving: Serving, units: int, best: RateMatch) -> Served:
         joined=units,
         ttft_s=best.ttft_s,
         requests_per_s=best.requests_per_s,
+        shares=partial(token_shares, serving, best),
     )
 
 

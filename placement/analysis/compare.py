@@ -15,9 +15,11 @@ from cost.inputs.layout import Layout
 from cost.inputs.machine import NO_RUNS, NearRuns
 from cost.layouts import best_at, sweep
 from cost.memory.stages import NO_CACHE, CacheRoom
+from cost.serving.lengths import Lengths
 from cost.serving.limits import LimitError, out_of_reach, relax_default_limits, rounded_down, rounded_up
 from cost.serving.pools import RateMatch
 from cost.serving.serving import Serving, way_of
+from cost.serving.token_prices import TokenShares, token_shares
 from cost.step.score import Score
 from cost.step.step import near_runs
 from placement.experts.placing import Known
@@ -76,6 +78,9 @@ class CompareRow:
     layouts, pools:
         Make the layouts of the row, and the same to be planned, of the pool that decodes, or the only one, first.
         There is none of rows that reach nothing; ``pools`` raises InfeasibleError where no plan has such a layout.
+    lengths, shares:
+        Of whole requests: with the hits of this cluster's caches, and what makes the parts of the GPU time by kind of
+        token.
     """
 
     cluster: str
@@ -102,6 +107,8 @@ class CompareRow:
     loaded_requests_per_s: float | None = None
     layouts: Callable[[], list[PoolLayout]] = field(default=list, repr=False, compare=False)
     pools: Callable[[], list[PoolFit]] = field(default=list, repr=False, compare=False)
+    lengths: Lengths | None = None
+    shares: Callable[[], TokenShares] | None = field(default=None, repr=False, compare=False)
 
     def times(self, scale: float) -> CompareRow:
         """Return the row scaled to a multiple of its GPUs."""
@@ -218,6 +225,8 @@ def _serving_row(
         loaded_requests_per_s=None if under_load is None else under_load.requests_per_s,
         layouts=partial(_serving_layouts, serving, best),
         pools=partial(_serving_pools, serving, best),
+        shares=partial(token_shares, serving, best),
+        lengths=serving.lengths,
     )
 
 

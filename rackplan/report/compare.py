@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cost.calibration.errors import widest
+from cost.money.bill import Totals
+from cost.serving.token_prices import TokenPrices
 from placement.analysis.compare import CompareRow
 from placement.analysis.comparison import Comparison
 from placement.analysis.gains import Gain
@@ -24,6 +26,7 @@ ROWS = Table.of(
     "loaded_requests_per_s bound_by | model layout gpus counted_tokens reached_tok_s_per_user tok_s "
     "low_tok_s_per_gpu high_tok_s_per_gpu band tok_s_per_mw_ratio tok_s_per_usd_h tok_s_per_usd_h_ratio "
     "requests_per_s requests_per_s_per_gpu requests_per_s_per_mw requests_per_s_per_usd_h usd_per_hour power_w "
+    f"prefix_hit {shared.KINDS} "
     "step_s batch ttft_s instead_tok_s_per_gpu measured_factor measured_runs evidence machine_status reason "
     f"{shared.CACHE}",
     "Clusters at each speed",
@@ -146,6 +149,8 @@ def _rows(result: Comparison) -> Iterator[Row]:
             **cells,
             "model": result.deployments[0].model.name,
             "requests_per_s": row.requests_per_s,
+            "prefix_hit": row.lengths and row.lengths.prefix_hit,
+            **shared.kinds_row(_kinds(row, totals)),
             "tok_s": totals.tok_s or None,
             "tok_s_per_user": row.target_tok_s_per_user or row.tok_s_per_user,
             "reached_tok_s_per_user": row.tok_s_per_user,
@@ -156,6 +161,13 @@ def _rows(result: Comparison) -> Iterator[Row]:
             "instead_tok_s_per_gpu": row.instead,
             "machine_status": row.status,
         }
+
+
+def _kinds(row: CompareRow, totals: Totals) -> TokenPrices:
+    """Return what tokens cost by kind, of the whole cluster."""
+    if row.shares is None or row.lengths is None or not totals.tok_s:
+        return TokenPrices()
+    return row.shares().prices(totals, totals.tok_s, row.lengths)
 
 
 def _answer(result: Comparison, at: Sequence[Row]) -> Iterator[str]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cost.memory.stages import CacheRoom
     from cost.money.bill import Bill, Totals
     from cost.recipe import OtherRecipe
+    from cost.serving.token_prices import TokenPrices
     from cost.step.score import Score
     from placement.analysis.evidence import UsedFigure
     from topology.base.figures import Figure
@@ -91,6 +92,15 @@ def pool_row(role: str, layout: str, workers: int, gpus_per_worker: float) -> di
     """Return what every pool is."""
     gpus = workers * gpus_per_worker
     return dict(zip(_POOL.split(), (role, layout, workers, gpus, gpus_per_worker), strict=True))
+
+
+KINDS = "input_usd_per_million_tokens cached_usd_per_million_tokens output_usd_per_million_tokens"
+"""What tokens cost by kind."""
+
+
+def kinds_row(prices: TokenPrices) -> Row:
+    """Return the fields of :data:`KINDS`."""
+    return dict(zip(KINDS.split(), (prices.input, prices.cached, prices.output), strict=True))
 
 
 def bill_row(bill: Bill) -> Row:

@@ -10,6 +10,7 @@ import numpy as np
 from cost.queueing.load import PERCENTILES, WARM_UP, UnderLoad
 from cost.queueing.pools import EnginePool
 from cost.queueing.result import Simulated
+from cost.serving.cache_path import prompt_cache_bytes
 from cost.serving.serving import ONE_POOL, TWO_POOLS
 from rackplan.report import shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
@@ -26,20 +27,21 @@ OBSERVED = Record.of(
     f"cluster model serving load isl osl router seed requests requests_counted requests_per_s served_requests_per_s "
     f"goodput_requests_per_s max_requests_per_s low_max_requests_per_s high_max_requests_per_s {_PERCENTILES} "
     "ttft_p99_limit_ms tpot_p99_limit_ms tok_s tok_s_per_gpu_used gpus_used prefix_hit overloaded queue "
-    "wait_prefill_ms wait_transfer_ms wait_decode_ms wait_cache_room_ms preempted",
+    "wait_prefill_ms wait_loading_ms wait_transfer_ms wait_decode_ms wait_cache_room_ms preempted",
     shown="ttft_p99_ms tpot_p99_ms max_requests_per_s served_requests_per_s goodput_requests_per_s tok_s "
     "tok_s_per_gpu_used gpus_used serving prefix_hit queue",
     tiles="ttft_p99_ms tpot_p99_ms max_requests_per_s goodput_requests_per_s tok_s",
 )
 TIMES = Table.of("times", "percentile ttft_ms tpot_ms e2e_ms", "Times, waiting included")
 POOLS = shared.pools("busy_share")
+TIERS = Table.of("kv_tiers", "tier replica_bytes tier_tokens found_share", "Where prompts were found")
 CURVE = Table.of(
     "", "requests_per_s percentile ttft_ms tpot_ms e2e_ms", "Percentiles by request rate", max_rows=None
 )
 SIMULATE = Shape(
     "simulate",
     "What users see of requests under a load, and the most requests per second that keep the limits.",
-    (OBSERVED, TIMES, POOLS, *shared.GROUNDS),
+    (OBSERVED, TIMES, POOLS, TIERS, *shared.GROUNDS),
 )
 _TIMELINE = Table.of("", "time_s requests state")
 _FIRST_TOKENS = Table.of("", "ttft_ms first_token_share")
@@ -72,6 +74,7 @@ def simulate_doc(result: Simulated) -> Doc:
             OBSERVED(row),
             TIMES(_percentiles(observed)),
             POOLS(pools),
+            *([TIERS(_tiers(result))] if result.requests.segments else []),
             shared.cache_note(result.pools.pools[-1].cache),
             Note("" if result.most else sentence(result.reason), "max_requests_per_s", "missing"),
             Note(f"{recomputed} for lack of room in the KV cache." if row["preempted"] else "", "preempted"),
@@ -114,6 +117,23 @@ def _observed(result: Simulated) -> dict[str, Any]:
             f"{key}_{at['percentile']}_ms": at[f"{key}_ms"] for at in _percentiles(observed) for key in _TIMES
         },
     }
+
+
+def _tiers(result: Simulated) -> Iterator[Row]:
+    """Yield HBM and the tiers below it, with the part of the prompts found there."""
+    pool, observed = result.pools.pools[0], result.found
+    prompts = int(observed.outcome.isl[observed.counted].sum())
+    found = observed.outcome.cached_in[observed.counted].sum(axis=0).tolist()
+    rooms = [("hbm", pool.room), *((tier.name, tier.tokens) for tier in pool.tiers)]
+    token_bytes = prompt_cache_bytes(result.deployment, result.lengths.context) / result.lengths.context
+    for (name, tokens), there in zip(rooms, [*found, *[0] * len(rooms)], strict=False):
+        yield TIERS.row(
+            None,
+            tier=name,
+            tier_tokens=tokens,
+            replica_bytes=tokens * token_bytes,
+            found_share=there / prompts,
+        )
 
 
 def _percentiles(observed: UnderLoad) -> list[Row]:

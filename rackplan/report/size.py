@@ -10,7 +10,7 @@ from cost.recipe import OtherRecipe
 from cost.serving.limits import left_out_words
 from cost.serving.sizes import Refused, Sizes
 from cost.serving.sizing import BUDGETS, Level, Size
-from rackplan.report import shared
+from rackplan.report import caches, shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
 from rackplan.report.fields import number, phrase, usd
 from rackplan.report.notes import busy_words, sentence
@@ -19,15 +19,17 @@ from topology.base.units import plural
 _FLEET = (
     "cluster model layout serving units domains serving_domains racks serving_gpus counted_tokens tok_s "
     "tok_s_per_gpu low_tok_s_per_gpu high_tok_s_per_gpu tok_s_per_user tok_s_per_rack requests_per_s users ttft_s "
-    f"usd_per_million_tokens usd_per_million_tokens_full tok_s_per_mw tok_s_per_mw_full {shared.BILLED} recipe "
+    f"usd_per_million_tokens usd_per_million_tokens_full {shared.KINDS} tok_s_per_mw tok_s_per_mw_full "
+    f"{shared.BILLED} recipe "
     "reason currency amount utilization think_s spares asked_tok_s asked_requests_per_s asked_users peak_tok_s "
-    "tpot_limit_s ttft_limit_s ttft_p99_limit_s usd_per_million_tokens_limit default_limits context isl osl"
+    "tpot_limit_s ttft_limit_s ttft_p99_limit_s usd_per_million_tokens_limit default_limits context isl osl "
+    "prefix_hit"
 )
 BEST = Record.of(
     "",
     _FLEET,
     shown="gpus domains racks layout serving tok_s tok_s_per_gpu tok_s_per_user tpot_limit_s requests_per_s users "
-    "ttft_s ttft_limit_s usd_per_year usd_per_million_tokens_full power_w",
+    f"ttft_s ttft_limit_s prefix_hit usd_per_year usd_per_million_tokens_full {shared.KINDS} power_w",
     tiles="gpus racks tok_s users usd_per_year power_w",
 )
 CLUSTERS = Table.of(
@@ -50,7 +52,7 @@ PROOFS = Table.of("proofs", "cluster status objective bound gap", "Proof of a fl
 SIZE = Shape(
     "size",
     "The fleet for a demand or a budget: the cheapest, or the one that serves most; and that of each cluster.",
-    (BEST, CLUSTERS, POOLS, LEVELS, JOINED, PROMPTS, PROOFS, *shared.GROUNDS),
+    (BEST, CLUSTERS, POOLS, LEVELS, caches.TIERS, caches.CACHES, JOINED, PROMPTS, PROOFS, *shared.GROUNDS),
 )
 SPEEDS = 14
 """Speeds per user in the charts."""
@@ -82,6 +84,7 @@ def size_doc(result: Size | Sizes) -> Doc:
             CLUSTERS(map(_row, sizes.clusters), title="", max_rows=None if not lone else 0),
             shared.set_table(*(fleet.unit for fleet in fleets)),
             *([levels] if lone else []),
+            *caches.blocks(fleets),
             *(Note(str(side.error), "gpus", "missing") for side in sizes.refused),
             *(
                 Note(_recipe_words(fleet.other, f"{fleet.unit.name}: "), "gpus")
@@ -148,6 +151,8 @@ def _row(side: Size | Refused) -> Row:
         "context": side.deployment.workload.context,
         "isl": lengths and lengths.mean_isl,
         "osl": lengths and lengths.mean_osl,
+        "prefix_hit": lengths and lengths.prefix_hit,
+        **shared.kinds_row(side.token_prices),
         "recipe": side.deployment.recipe,
         "reason": "",
     }
@@ -210,6 +215,7 @@ def _answer(fleet: Size, clusters: int) -> Iterator[str]:
     if price is not None:
         cost = f"cost {phrase(row, 'usd_per_hour')}, or {usd(price)} USD per million output tokens"
     money = f"They {cost}, and draw {'an unknown power' if power is None else phrase(row, 'power_w')}."
+    money = f"{money} {caches.answer(fleet)}".strip()
     yield from [serve, money] if recipe_gain is None else [f"{serve} {money}", _recipe_words(recipe_gain)]
     sure = shared.accuracy_sentence(fleet.errors)
     band = max((error.band for error in fleet.errors), default=0.0) * (not buys)

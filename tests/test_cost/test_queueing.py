@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import rackplan
+from cost.queueing.cache import PrefixCache
 from cost.queueing.choice import best_under_load, candidates
 from cost.queueing.engine import DECODE, PREFILL, Engine
 from cost.queueing.load import (
@@ -63,15 +64,23 @@ def served(asked, *engines, **more):
     return Simulation(engines, asked, **more).run()
 
 
+BLOCKS = dict.fromkeys(range(1, 10), 512)
+
+
+def keeping(room, **more):
+    """An engine whose cache keeps prompts of :data:`BLOCKS`."""
+    return Engine(table(), PLAIN, room, cache=PrefixCache(BLOCKS, 512, **more))
+
+
 def test_equal_blocks_at_the_start_are_computed_once():
     blocks = [(1, 2, 3), (1, 2, 4), (1, 5, 3), (1, 2, 4)]
-    asked = Requests([0.0, 9.0, 18.0, 27.0], [1500] * 4, [4] * 4, [0] * 4, blocks=blocks)
-    outcome = served(asked, Engine(table(), PLAIN, 1e6, block=512))
+    asked = Requests([0.0, 9.0, 18.0, 27.0], [1500] * 4, [4] * 4, [0] * 4, segments=blocks, sizes=BLOCKS)
+    outcome = served(asked, keeping(1e6))
     assert outcome.cached.tolist() == [0, 1024, 512, 1499]
     assert np.argsort(outcome.first_s - outcome.arrival_s).tolist() == [3, 1, 2, 0]
     blocks = [(n,) for n in (1, 2, 3, 1, 3)]
-    asked = Requests([9.0 * n for n in range(5)], [512] * 5, [2] * 5, [0] * 5, blocks=blocks)
-    full = served(asked, Engine(table(), PLAIN, 1100.0, block=512))
+    asked = Requests([9.0 * n for n in range(5)], [512] * 5, [2] * 5, [0] * 5, segments=blocks, sizes=BLOCKS)
+    full = served(asked, keeping(1100.0))
     assert full.cached.tolist() == [0, 0, 0, 0, 511], "a full cache drops the oldest"
     with pytest.raises(InputError, match="a request of 1,100 tokens does not fit the KV cache"):
         served(Requests([0.0], [1000], [100], [0]), Engine(table(), PLAIN, 1024.0))
@@ -79,11 +88,9 @@ def test_equal_blocks_at_the_start_are_computed_once():
 
 def test_a_router_of_prefixes_finds_the_engine_that_has_one():
     blocks = [(1, 2), (7, 8), (1, 2), (7, 8), (7, 8), (1, 2)]
-    asked = Requests([9.0 * n for n in range(6)], [1024] * 6, [2] * 6, [0] * 6, blocks=blocks)
+    asked = Requests([9.0 * n for n in range(6)], [1024] * 6, [2] * 6, [0] * 6, segments=blocks, sizes=BLOCKS)
     hits = {
-        router: served(asked, *(Engine(table(), PLAIN, 3000.0, block=512) for _ in range(2)), router=router)
-        .cached.astype(bool)
-        .sum()
+        router: served(asked, *(keeping(3000.0) for _ in range(2)), router=router).cached.astype(bool).sum()
         for router in ("prefix", "round")
     }
     assert hits == {"prefix": 4, "round": 2}
@@ -103,7 +110,7 @@ def test_what_finds_no_room_is_computed_again():
 
 def two_pools(bytes_per_s, users, senders=1, room=1e6):
     links = Transfers(0.01, bytes_per_s, lambda tokens: 1e6 * tokens)
-    first = [Engine(table(decodes=False), PLAIN, np.inf, PREFILL, gpus=2) for _ in range(senders)]
+    first = [Engine(table(decodes=False), PLAIN, 1e9, PREFILL, gpus=2) for _ in range(senders)]
     asked = Requests([0.0] * users, [512] * users, [3] * users, [0] * users, users)
     return Simulation(first, asked, [Engine(table(), PLAIN, room, DECODE)], links).run()
 
@@ -205,8 +212,8 @@ def test_public_traces_are_read_with_their_own_columns(tmp_path, text, left_out)
     assert (trace.isl, trace.osl, trace.left_out) == ([900, 30], [5, 7], left_out)
     assert read_trace(path, speed=2.0).starts_s == pytest.approx([0.0, 1.0])
     if "[4" in text:
-        assert [list(blocks) for blocks in trace.blocks] == [[4, 9], [4]]
-        assert trace.block == (16 if "chat_id" in text else 512)
+        assert trace.segments == [[4, 9], [4]]
+        assert trace.block == set(trace.sizes.values()).pop() == (16 if "chat_id" in text else 512)
 
 
 def record(at_ns, *, ok=True):
@@ -244,11 +251,12 @@ def test_prompts_of_a_conversation_begin_with_what_was_said(tmp_path):
     trace = read_trace(tmp_path / "t.jsonl")
     assert (trace.isl, trace.osl) == ([1100, 700, 1250, 1410], [100, 10, 100, 10])
     assert (trace.after, trace.delays_s) == ([-1, -1, 0, 2], [0, 0, 2.0, 0.5])
-    first, other, second, third = trace.blocks
-    assert second == third == first
-    assert len(first) == 2
-    assert not set(first) & set(other)
-    assert trace.at_rate(2 * trace.rate).delays_s == pytest.approx([0, 0, 1.0, 0.25])
+    first, other, second, third = trace.segments
+    assert (third[:4], second[:2]) == (second, first)
+    assert [trace.sizes[segment] for segment in third] == [1100, 100, 50, 100, 60, 10]
+    assert not set(third) & set(other)
+    faster = trace.at_rate(2 * trace.rate)
+    assert faster.starts_s == pytest.approx([0, 0.5, 2.0, 2.5]), "conversations begin sooner, pauses stay"
     turns = [
         {key: row[key] for key in row if key != "session_id"} for row in TURNS if row["session_id"] == "a"
     ]
@@ -259,11 +267,13 @@ def test_prompts_of_a_conversation_begin_with_what_was_said(tmp_path):
 def test_a_turn_waits_for_the_answer_before_it(tmp_path):
     (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, TURNS)))
     asked = read_trace(tmp_path / "t.jsonl")
-    outcome = Simulation([Engine(table(), PLAIN, 100_000.0, block=asked.block)], asked).run()
+    outcome = Simulation(
+        [Engine(table(), PLAIN, 1e5, cache=PrefixCache(asked.sizes, asked.block))], asked
+    ).run()
     for number, (before, delay) in enumerate(zip(asked.after, asked.delays_s, strict=True)):
         expected = outcome.done_s[before] + delay if before >= 0 else asked.starts_s[number]
         assert outcome.arrival_s[number] == pytest.approx(expected)
-    assert outcome.cached.tolist() == [0, 0, 1024, 1024]
+    assert outcome.cached.tolist() == [0, 0, 1200, 1350]
 
 
 def test_times_in_another_unit_and_other_columns_are_refused(tmp_path):

@@ -583,7 +583,8 @@ class Whole(Request):
     )
     kv_tier: Texts = opt(
         (),
-        "Memory for caches of prompts below HBM: host=1TB,ssd=8TB of each host, pool=100TB behind the fabric.",
+        "Memory for caches of prompts below HBM: host=1TB,ssd=8TB of each host, pool=100TB behind the fabric; auto, "
+        "of a size: what costs least.",
         "NAME=SIZE",
         "--kv-tier --kv-tiers",
     )
@@ -602,6 +603,8 @@ class Whole(Request):
             raise self.refuse(
                 "kv_tier", "no prompt begins like another", f"give {input_name('sessions')} too"
             )
+        if "auto" in self.kv_tier and not isinstance(self, SizeRequest):
+            raise self.refuse("kv_tier", "only a size looks for the cheapest", "give sizes, like host=1TB")
 
     @cached_property
     def conversations(self) -> Sessions | None:
@@ -1392,13 +1395,10 @@ class SimulateRequest(Watched, Layouts, Pricing, Speed, Whole, PlanOrModel):
     INSTEAD: ClassVar[Mapping[str, str]] = {
         "ttft_ms": f"requests wait in a simulation; give {input_name('ttft_p99_ms')}, which counts that"
     }
-    FIRST = (
-        "plan model cluster req_s trace concurrency sessions isl osl tpot_ms ttft_p99_ms details output json"
-    )
+    FIRST = "plan model cluster req_s concurrency sessions isl osl tpot_ms ttft_p99_ms details output json"
     EXAMPLES = (
         "rackplan simulate --model llama-3.1-70b --cluster hgx-h100 --req-s 2 --ttft-p99-ms 4000",
         "rackplan simulate out --trace requests.jsonl --router prefix -o simulated",
-        "rackplan simulate --model gpt-oss-120b --cluster hgx-h100 --tp 8 --req-s 2 --sessions chats.jsonl",
     )
 
     def check(self) -> None:

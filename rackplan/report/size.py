@@ -25,11 +25,14 @@ _FLEET = (
     "tpot_limit_s ttft_limit_s ttft_p99_limit_s usd_per_million_tokens_limit default_limits context isl osl "
     "prefix_hit"
 )
+_SHOWN = (
+    "gpus domains racks layout serving tok_s tok_s_per_gpu tok_s_per_user tpot_limit_s requests_per_s users ttft_s "
+    "ttft_limit_s usd_per_year usd_per_million_tokens_full"
+)
 BEST = Record.of(
     "",
     _FLEET,
-    shown="gpus domains racks layout serving tok_s tok_s_per_gpu tok_s_per_user tpot_limit_s requests_per_s users "
-    f"ttft_s ttft_limit_s prefix_hit usd_per_year usd_per_million_tokens_full {shared.KINDS} power_w",
+    shown=f"{_SHOWN} power_w",
     tiles="gpus racks tok_s users usd_per_year power_w",
 )
 CLUSTERS = Table.of(
@@ -80,7 +83,7 @@ def size_doc(result: Size | Sizes) -> Doc:
         f"{model} on {where}: {_asked(best)}",
         list(_answer(best, len(sizes.clusters))),
         [
-            BEST(_row(best), max_rows=int(lone)),
+            BEST(_row(best), max_rows=int(lone), **_shown(best)),
             CLUSTERS(map(_row, sizes.clusters), title="", max_rows=None if not lone else 0),
             shared.set_table(*(fleet.unit for fleet in fleets)),
             *([levels] if lone else []),
@@ -119,6 +122,12 @@ def size_doc(result: Size | Sizes) -> Doc:
             ),
         ],
     )
+
+
+def _shown(best: Size) -> dict[str, str]:
+    """Return the figures of conversations beside those of every fleet."""
+    cached = best.lengths is not None and best.lengths.prefix_hit > 0
+    return {"shown": f"{_SHOWN} prefix_hit {shared.KINDS} power_w"} if cached else {}
 
 
 def _row(side: Size | Refused) -> Row:

@@ -60,7 +60,6 @@ def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a rate be tried with a few hundred requests."""
     monkeypatch.setattr("cost.queueing.load.MIN_REQUESTS", 300)
     monkeypatch.setattr("cost.queueing.load.MAX_REQUESTS", 600)
-    monkeypatch.setattr("cost.queueing.sessions.COUNTED", 1_000)
 
 
 @pytest.fixture(scope="session")

@@ -64,7 +64,7 @@ def test_options_and_prices_are_kept_and_may_be_others_later(run: Run, tmp_path:
     }
     assert inputs["command"].startswith("rackplan plan --phase decode --model mixtral-8x7b")
     kept = {"basis": "owner", "prices": {"h100-sxm": 2.5}, "powers": {"h100-sxm": 1500.0}}
-    assert inputs["prices"] == kept
+    assert kept.items() <= inputs["prices"].items()
     data = run("score", "plan", "--json").data
     assert (data["usd_per_hour"], data["power_w"], data["price_basis"]) == (20, 12000, "owner")
     assert (data["price_evidence"], data["bill"][0]["each_usd_per_hour"]) == ("user", 2.5)

@@ -113,7 +113,7 @@ def imported_plan(
 
 def _shape(deployment: Deployment, ranks: int, stages: int, tp: int) -> Shape:
     """Return the layout that the planner would use for such groups; else consecutive GPUs."""
-    for shape in enumerate_shapes(deployment.cluster, deployment.model):
+    for shape in enumerate_shapes(deployment):
         groups = shape.replicas[0]
         if shape.tp == tp and len(groups) == stages and all(len(group) == ranks for group in groups):
             return shape

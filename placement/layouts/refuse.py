@@ -84,7 +84,7 @@ def beyond_engine(deployment: Deployment, batch: float) -> str:
 
 def _shapes(deployment: Deployment) -> list[Shape]:
     """Every shape that plans may have, those of cut experts too."""
-    return list(enumerate_shapes(deployment.cluster, deployment.model, cut_experts=True))
+    return list(enumerate_shapes(deployment, cut_experts=True))
 
 
 def _shortage(deployment: Deployment, shape: Shape, memory: StageMemory) -> str:
@@ -166,7 +166,7 @@ def tightest(
             continue
         groups, least = shape.replicas[0], batch_of(1, shape.tp)
         stages = stage_specs(groups, equal_ranges(layers, len(groups)))
-        memories = replica_memory(deployment, stages, tp=shape.tp, slots=slots, moe_tp=shape.moe_tp)
+        memories = replica_memory(deployment, stages, slots=slots, **shape.widths)
         memory = min(memories, key=lambda stage: stage.usable - stage.used(least))
         over = memory.used(least) - memory.usable
         if best is None or over < best[0]:
@@ -192,7 +192,7 @@ def _refuse_spread(deployment: Deployment, redundant: int | None, spread: Spread
     if moe is None:
         return
     names = {domain_name(gpu, spread) for gpu in deployment.cluster.gpus}
-    for shape in enumerate_shapes(deployment.cluster, deployment.model):
+    for shape in enumerate_shapes(deployment):
         slots = stage_slots(deployment, shape, redundant)
         if slots is not None:
             for members, row in zip(zip(*shape.replicas, strict=True), slots, strict=True):

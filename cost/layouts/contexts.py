@@ -1,0 +1,61 @@
+"""Context parallelism that layouts may have: GPUs of an attention group that share the tokens of a sequence."""
+
+from __future__ import annotations
+
+from cost.inputs.deployment import Deployment
+from cost.model import Model
+from topology.base.errors import InputError, input_name
+
+LONG_CONTEXT = 32_768
+"""Tokens from which context parallelism is tried unasked. SGLang's pull request 33926 measured from 32K tokens up,
+where it paid from concurrency 16 on; at 1K ATOM's 847 lost 22 % by it, at 8K to 16K it won 15 % to 68 %."""
+
+
+def cache_copies(model: Model, tp: int) -> int:
+    """Return how often a group of ``tp`` GPUs holds the cache that context parallelism can split; 0 where none can.
+
+    That of the layer with most key-value heads: ``tp / heads`` (MLA: ``tp``), as vLLM and SGLang bound ``dcp``.
+    """
+    heads = [cache.heads for layer in model.kinds if (cache := layer.attention.by_token) is not None]
+    return max(1, tp // max(heads)) if heads and all(tp % min(tp, count) == 0 for count in heads) else 0
+
+
+def splits_prompts(model: Model) -> bool:
+    """Whether engines split prompts of a model: every cache is by token (no windows, no states)."""
+    return all(layer.attention.by_token or not layer.attention.heads for layer in model.kinds)
+
+
+def context_widths(deployment: Deployment, tp: int) -> list[tuple[int, int]]:
+    """Return each ``dcp`` and ``pcp`` of layouts whose attention groups have ``tp`` GPUs, as asked for or by default.
+
+    Pools that decode may have ``dcp`` that divides the copies of the cache, pools that only prefill ``pcp`` that
+    divides ``tp``. Unasked, from :data:`LONG_CONTEXT` on, all copies are split, and prompts over the whole group.
+    """
+    model, work = deployment.model, deployment.workload
+    if work.decodes:
+        asked, most = deployment.dcp, cache_copies(model, tp)
+    else:
+        asked, most = deployment.pcp, tp if splits_prompts(model) else 0
+    if asked is None:
+        widths = [1, most] if most > 1 and work.context >= LONG_CONTEXT else [1]
+    else:
+        widths = [asked] if asked == 1 or (most and most % asked == 0) else []
+    return [(width, 1) if work.decodes else (1, width) for width in widths]
+
+
+def no_context(deployment: Deployment, tp: int) -> InputError:
+    """Return why a group of ``tp`` GPUs cannot have the context parallelism that is asked for."""
+    model, decodes = deployment.model, deployment.workload.decodes
+    name, asked = ("dcp", deployment.dcp) if decodes else ("pcp", deployment.pcp)
+    copies = cache_copies(model, tp)
+    if not (copies if decodes else splits_prompts(model)):
+        why = (
+            f"engines split no cache of {model.name} by token"
+            if decodes
+            else (f"engines split no prompts of {model.name}: it has windows or states")
+        )
+    elif decodes:
+        why = f"{input_name('tp')} {tp} keeps the cache of {model.name} {copies} times; expected a divisor of that"
+    else:
+        why = f"expected a divisor of {input_name('tp')} {tp}"
+    return InputError(f"{why}.", field=name, value=asked)

@@ -286,6 +286,8 @@ def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *cluster
         correction=correction_of(request),
         prices=prices,
         any_shape=request.any_shape,
+        dcp=getattr(request, "dcp", None),
+        pcp=getattr(request, "pcp", None),
         recipe=source,
     )
 

@@ -42,7 +42,9 @@ ROOT = Record.of(
     "balancedness bound_by tok_s requests_per_s ttft_s usd_per_hour power_w goal",
     tiles="tok_s_per_gpu tok_s_per_user step_s lower_step_s usd_per_million_tokens batch kv_tokens balancedness",
 )
-POOLS = shared.pools("batch counted_tokens tok_s step_s | pool model gap tp ep moe_tp attention_dp stages")
+POOLS = shared.pools(
+    "batch counted_tokens tok_s step_s | pool model gap tp ep moe_tp dcp pcp attention_dp stages"
+)
 WAYS = Table.of("ways", "serving tok_s_per_gpu", "One pool or two, before experts are placed")
 IDLE = Table.of("idle", "count reason | gpu_ids", "Idle GPUs")
 MODELS = Table.of("models", "model requests_share requests_per_s", "Models")

@@ -33,7 +33,10 @@ from topology.base.units import plural
 
 _PARTS = tuple(f"{name}_s" for name in TERMS)
 _STEP = " ".join(
-    ("tp attention_dp ep moe_tp stages batch max_batch step_s lower_step_s longest_wait_ms bound_by", *_PARTS)
+    (
+        "tp attention_dp ep moe_tp dcp pcp stages batch max_batch step_s lower_step_s longest_wait_ms bound_by",
+        *_PARTS,
+    )
 )
 _RATES = "tok_s_per_user tok_s_per_gpu tok_s_per_gpu_used tok_s usd_per_million_tokens tok_s_per_mw"
 _WHOLE = "requests_per_s total_tok_s_per_gpu ttft_s prefill_s transfer_s in_flight prefill_gpus decode_gpus"
@@ -360,7 +363,9 @@ def _priced(sweep: Sweep) -> Row:
         gpus=len(cluster.gpus),
         counted_tokens=workload.token_word,
         configurations=len(sweep),
-        layouts=np.unique(np.stack([sweep.layout, sweep.tp, sweep.moe_tp]), axis=1).shape[1],
+        layouts=np.unique(
+            np.stack([sweep.layout, sweep.tp, sweep.moe_tp, sweep.dcp, sweep.pcp]), axis=1
+        ).shape[1],
         imbalance=EXPERT_IMBALANCE[workload.step_phase] if usual else sweep.imbalance,
         imbalance_from_gpus=IMBALANCE_FROM_EP if usual else 1,
         imbalance_evidence="user" if (sweep.imbalance or 1) > 1 else "assumed",

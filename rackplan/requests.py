@@ -1489,7 +1489,7 @@ class LayoutRequest(Layouts, Contexts, Speed, DeploymentRequest):
     redundant: Count | None = opt(None, "Extra expert copies per layer.", "N")
 
 
-class ImportPlanRequest(DeploymentRequest):
+class ImportPlanRequest(Contexts, DeploymentRequest):
     """Placement file of an engine."""
 
     file: Annotated[Path, Option("An engine's placement file, or phy2log.npy.", "FILE", argument=True)] = (

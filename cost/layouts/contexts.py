@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 from cost.inputs.deployment import Deployment
 from cost.model import Model
 from topology.base.errors import InputError, input_name
@@ -41,6 +44,33 @@ def context_widths(deployment: Deployment, tp: int) -> list[tuple[int, int]]:
     else:
         widths = [asked] if asked == 1 or (most and most % asked == 0) else []
     return [(width, 1) if work.decodes else (1, width) for width in widths]
+
+
+def require_contexts(deployment: Deployment) -> None:
+    """Check that some width of tensor parallelism may have the context parallelism asked for.
+
+    Raises
+    ------
+    InputError
+        If none may.
+    """
+    gpus, prompts = len(deployment.cluster.gpus), replace(deployment, workload=deployment.workload.of_prompt)
+    heads = math.gcd(*(layer.attention.heads for layer in deployment.model.kinds))
+    widths = [1 << power for power in range(gpus.bit_length()) if heads % (1 << power) == 0]
+    for side in (deployment, prompts):
+        if not any(context_widths(side, tp) for tp in widths):
+            raise no_context(side, max(widths))
+
+
+def copies_words(model: Model, tp: int, dcp: int) -> str:
+    """Return how often a group that decodes holds a cache, and what would hold it once; empty if it does."""
+    copies = cache_copies(model, tp)
+    if copies <= dcp:
+        return ""
+    heads = min(cache.heads for layer in model.kinds if (cache := layer.attention.by_token) is not None)
+    what = f"over {heads} KV heads" if heads > 1 else "over one latent or KV head a token"
+    split = f" split over {dcp} of its GPUs" * (dcp > 1)
+    return f"TP {tp} {what} keeps the cache{split} {copies // dcp} times: {input_name('dcp')} {copies} keeps it once"
 
 
 def no_context(deployment: Deployment, tp: int) -> InputError:

@@ -9,6 +9,7 @@ import numpy as np
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
+from cost.layouts.contexts import context_widths, no_context
 from cost.memory.batches import batch_of
 from placement.analysis.failures import find_failures
 from placement.engines.mapping import ExpertMapping, experts_of
@@ -119,7 +120,11 @@ def _shape(deployment: Deployment, ranks: int, stages: int, tp: int) -> Shape:
             return shape
     count = len(deployment.cluster.gpus) // (ranks * stages)
     gpus = np.arange(count * stages * ranks).reshape(count, stages, ranks).tolist()
-    return Shape(tuple(tuple(tuple(group) for group in replica) for replica in gpus), tp)
+    contexts = context_widths(deployment, tp)
+    if not contexts:
+        raise no_context(deployment, tp)
+    dcp, pcp = contexts[0]
+    return Shape(tuple(tuple(tuple(group) for group in replica) for replica in gpus), tp, dcp=dcp, pcp=pcp)
 
 
 def _laid_out(deployment: Deployment, mapping: ExpertMapping, shape: Shape) -> tuple[Deployment, Layout]:
@@ -141,7 +146,7 @@ def _laid_out(deployment: Deployment, mapping: ExpertMapping, shape: Shape) -> t
             f"{largest:,.9g} sequences per GPU."
         )
     deployment = deployment.with_batch(batch)
-    ranges = split_layers(deployment, groups, tp=shape.tp, slots=slots)
+    ranges = split_layers(deployment, groups, slots=slots, **shape.widths)
     return deployment, Layout(
-        tuple(tuple(stage_specs(members, ranges)) for members in shape.replicas), shape.tp
+        tuple(tuple(stage_specs(members, ranges)) for members in shape.replicas), **shape.widths
     )

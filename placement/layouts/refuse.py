@@ -11,6 +11,7 @@ from cost.calibration.serving import engine_names
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
 from cost.layouts.candidates import MAX_STAGES
+from cost.layouts.contexts import context_widths, no_context
 from cost.memory.batches import batch_of, most_that_fit, sequences_of
 from cost.memory.budget import engines_on
 from cost.memory.sizes import layer_cache_bytes, layer_weight_bytes, weight_sizes
@@ -230,6 +231,8 @@ def refuse_layout(deployment: Deployment, options: PlanOptions, layouts: Sequenc
     widths = " ".join(f"{input_name(name)} {value}" for name, value in options.widths.items())
     legal = [shape for shape in _shapes(deployment) if options.admits(_evenly(deployment, shape))]
     why = _too_much(deployment, options, legal) if legal else ""
+    if not why and options.tp is not None and not context_widths(deployment, options.tp):
+        why = str(no_context(deployment, options.tp)).removesuffix(".")
     why = why or next(_broken_rules(deployment, options))
     raise InfeasibleError(
         f"{widths} on {deployment.cluster.name}: {why}.{_nearest(deployment, options, layouts)}"

@@ -12,6 +12,7 @@ from cost.calibration.errors import errors_in
 from cost.inputs.machine import NO_RUNS
 from cost.inputs.workload import CHUNK_TOKENS, EXPERT_IMBALANCE, IMBALANCE_FROM_EP
 from cost.layouts import Sweep, best_at
+from cost.layouts.contexts import copies_words
 from cost.memory.stages import NO_CACHE
 from cost.money.bill import Totals
 from cost.serving.pools import TTFT_LIMIT, RateMatch
@@ -116,7 +117,10 @@ def sweep_doc(result: Sweep | Pools, speeds: Sequence[float] = ()) -> Doc:
         bill, errors = result.bill, result.errors
         outcome = _whole(result, speeds or USUAL, {**row, **shared.bill_row(bill)})
     fullest, at = outcome.fullest
-    cache = NO_CACHE if at is None else fullest.cache(at)
+    cache, copied = NO_CACHE, ""
+    if at is not None:
+        cache = fullest.cache(at)
+        copied = sentence(copies_words(deployment.model, int(fullest.tp[at]), int(fullest.dcp[at])))
     row = {**outcome.row, **shared.band_row(outcome.row["tok_s_per_gpu"], errors), **shared.cache_row(cache)}
     sure = [shared.price_sentence(row), shared.accuracy_sentence(errors)] if row["layout"] else []
     what_if = f"what-if: {workload.what_if}; {what_if_words(deployment)}" if workload.what_if else ""
@@ -130,6 +134,7 @@ def sweep_doc(result: Sweep | Pools, speeds: Sequence[float] = ()) -> Doc:
             shared.set_table(cluster),
             BEST(row),
             shared.cache_note(cache),
+            Note(copied),
             *outcome.blocks,
             *_usual_notes(result, row),
             *shared.missing_notes(bill),

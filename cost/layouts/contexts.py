@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from cost.attention.linear import Recurrent
 from cost.inputs.deployment import Deployment
 from cost.model import Model
 from topology.base.errors import InputError, input_name
@@ -24,8 +25,9 @@ def cache_copies(model: Model, tp: int) -> int:
 
 
 def splits_prompts(model: Model) -> bool:
-    """Whether engines split prompts of a model: every cache is by token (no windows, no states)."""
-    return all(layer.attention.by_token or not layer.attention.heads for layer in model.kinds)
+    """Whether engines split prompts of a model over ranks that all get its keys and values: not with states."""
+    mixers = (getattr(layer.attention, "inner", layer.attention) for layer in model.kinds)
+    return not any(isinstance(mixer, Recurrent) for mixer in mixers)
 
 
 def context_widths(deployment: Deployment, tp: int) -> list[tuple[int, int]]:
@@ -78,14 +80,15 @@ def no_context(deployment: Deployment, tp: int) -> InputError:
     model, decodes = deployment.model, deployment.workload.decodes
     name, asked = ("dcp", deployment.dcp) if decodes else ("pcp", deployment.pcp)
     copies = cache_copies(model, tp)
+    times = "once" if copies == 1 else f"{copies} times"
     if not (copies if decodes else splits_prompts(model)):
         why = (
             f"engines split no cache of {model.name} by token"
             if decodes
-            else (f"engines split no prompts of {model.name}: it has windows or states")
+            else (f"engines split no prompts of {model.name}: it has recurrent states")
         )
     elif decodes:
-        why = f"{input_name('tp')} {tp} keeps the cache of {model.name} {copies} times; expected a divisor of that"
+        why = f"{input_name('tp')} {tp} keeps the cache of {model.name} {times}; expected a divisor of that"
     else:
         why = f"expected a divisor of {input_name('tp')} {tp}"
     return InputError(f"{why}.", field=name, value=asked)

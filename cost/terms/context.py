@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from cost.model import Attention, ByToken
 from cost.quantity import Quantity, positive
 from cost.terms.all_reduce import collective
 from cost.terms.pipeline import ACTIVATION_BYTES
-from cost.terms.work import AllReduce, LayerStep, Parts, Term, weight_work
+from cost.terms.work import AllReduce, LayerStep, Parts, Term, Work, weight_work
 
 DECODE_CALLS = 3.0
 """All-gather of queries, all-gather of log-sum-exps, reduce-scatter of outputs (vLLM, ``cp_lse_ag_out_rs``; SGLang
@@ -62,7 +63,8 @@ def prompt_bytes(attention: Attention, kv_dtype: str, shape: StepShape) -> tuple
     all-gather; SGLang's ``--attn-cp-size``); of prefixes that a striped cache holds the rank's part.
     """
     tokens = shape.prompt_tokens * shape.width
-    new = tokens * attention.cache_bytes(1.0, ACTIVATION_BYTES) / attention.kv_shards(shape.width)
+    one, two = (attention.cache_bytes(count, ACTIVATION_BYTES) for count in (1.0, 2.0))
+    new = tokens * (two - one) / attention.kv_shards(shape.width)
     prompts = shape.prompt_tokens * shape.tp / np.maximum(shape.prompt_length - shape.prompt_cached, 1.0)
     held = attention.cache_bytes(shape.prompt_cached, cache_bytes_per_element(kv_dtype))
     return new, prompts * attention.cache_share(held, shape.prompt_cached, shape.tp, shape.dcp)
@@ -70,37 +72,39 @@ def prompt_bytes(attention: Attention, kv_dtype: str, shape: StepShape) -> tuple
 
 def _add(parts: Parts, at: LayerStep) -> None:
     attention, shape, rates = at.layer.attention, at.shape, at.machine.rates
-    cache = attention.by_token
-    if cache is None:
-        return
-    if np.any(np.asarray(shape.dcp) > 1) and shape.decodes:
-        sent = np.where(np.asarray(shape.dcp) > 1, decode_bytes(attention.heads, cache, shape), 0.0)
+    cache, striped = attention.by_token, np.any(np.asarray(shape.dcp) > 1)
+    if striped and cache is not None and shape.decodes:
         calls = np.where(np.asarray(shape.sequences) > 0, DECODE_CALLS, 0.0)
+        sent = decode_bytes(attention.heads, cache, shape)
         parts.reduces.append(gathered(sent, shape.dcp, shape, rates, calls=calls, layers=at.count))
     if not shape.prefills:
         return
     new, prefix = prompt_bytes(attention, at.machine.kv_dtype, shape)
-    if np.any(np.asarray(shape.dcp) > 1) and positive(shape.prompt_cached):
-        calls = (np.asarray(shape.prompt_cached) > 0).astype(float)
-        parts.reduces.append(gathered(prefix, shape.dcp, shape, rates, calls=calls, layers=at.count))
+    if striped and cache is not None and positive(shape.prompt_cached):
+        parts.reduces.append(gathered(prefix, shape.dcp, shape, rates, calls=1.0, layers=at.count))
     if np.any(np.asarray(shape.pcp) > 1):
         parts.reduces.append(gathered(new, shape.pcp, shape, rates, calls=1.0, layers=at.count))
         if attention.kind == "mla":
-            # keys and values of the other ranks' tokens, for its own heads
-            prompts = shape.prompt_tokens / (shape.prompt_length - shape.prompt_cached)
-            again = 2 * attention.modules["kv_b"] * prompts * shape.prompt_length * (shape.pcp - 1)
-            weights = at.model.precision["attention"]
-            work = weight_work(
-                "attention",
-                "gemm",
-                "hbm.weights",
-                flop=again,
-                read=0.0 * again,
-                columns=np.inf,
-                weights=weights,
-                rates=rates,
-            )
-            parts.works.append(replace(work, layers=at.count))
+            parts.works.append(_rebuilt(attention, at))
+
+
+def _rebuilt(attention: Attention, at: LayerStep) -> Work:
+    """Keys and values that a rank rebuilds from the latents of the other ranks' tokens, for its own heads."""
+    shape, weights = at.shape, at.model.precision["attention"]
+    prompts = shape.prompt_tokens / (shape.prompt_length - shape.prompt_cached)
+    again = 2 * attention.modules["kv_b"] * prompts * shape.prompt_length * (shape.pcp - 1)
+    read, columns, rates = 0.0 * again, math.inf, at.machine.rates
+    work = weight_work(
+        "attention",
+        "gemm",
+        "hbm.weights",
+        flop=again,
+        read=read,
+        columns=columns,
+        weights=weights,
+        rates=rates,
+    )
+    return replace(work, layers=at.count)
 
 
 CONTEXT = Term(

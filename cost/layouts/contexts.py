@@ -8,7 +8,7 @@ from dataclasses import replace
 from cost.attention.linear import Recurrent
 from cost.inputs.deployment import Deployment
 from cost.model import Model
-from topology.base.errors import InputError, input_name
+from topology.base.errors import InputError, called, input_name
 
 LONG_CONTEXT = 32_768
 """Tokens from which context parallelism is tried unasked. SGLang's pull request 33926 measured from 32K tokens up,
@@ -72,7 +72,9 @@ def copies_words(model: Model, tp: int, dcp: int) -> str:
     heads = min(cache.heads for layer in model.kinds if (cache := layer.attention.by_token) is not None)
     what = f"over {heads} KV heads" if heads > 1 else "over one latent or KV head a token"
     split = f" split over {dcp} of its GPUs" * (dcp > 1)
-    return f"TP {tp} {what} keeps the cache{split} {copies // dcp} times: {input_name('dcp')} {copies} keeps it once"
+    return (
+        f"TP {tp} {what} keeps the cache{split} {copies // dcp} times: {called('dcp')} {copies} keeps it once"
+    )
 
 
 def no_context(deployment: Deployment, tp: int) -> InputError:

@@ -927,6 +927,15 @@ class Contexts(Request):
         default="the best from 32k tokens, else 1",
     )
 
+    def check(self) -> None:
+        """Reject that of the phase which is not priced."""
+        super().check()
+        if getattr(self, "alone", False):
+            phase, other = (
+                ("prefill", "dcp") if getattr(self, "phase", "") == "prefill" else ("decode", "pcp")
+            )
+            self.refuse_given([other], f"{phase} alone is priced")
+
 
 OfPlan = Annotated[
     Loads | None,

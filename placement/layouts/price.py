@@ -16,16 +16,10 @@ from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import Arrangement
 from placement.arrays import Bools, Floats, Ints
 from placement.layouts.fitting import Fitted, Fitting, fitted, fitted_layouts
-from placement.layouts.shapes import TP_WIDTHS, Shape
+from placement.layouts.shapes import TP_WIDTHS
 
 LayoutKey = tuple[int, int, int, int]
 """What tells layouts apart here: tensor-parallel width, GPUs of the experts, stages, GPUs of a replica."""
-CUT = ("tp", "moe_tp", "dcp", "pcp")
-"""Widths inside a stage (:class:`cost.inputs.layout.StageWidths`)."""
-
-
-def _cut(layout: Layout | Shape) -> tuple[int, ...]:
-    return tuple(getattr(layout, name) for name in CUT)
 
 
 def promised(
@@ -43,14 +37,14 @@ def promised(
     priced, held, within, of, number = _priced(
         deployment, known, limit_s, redundant, cut_experts=any(fit.layout.moe_tp > 1 for fit in layouts)
     )
-    best: dict[tuple[int, ...], float] = {}
+    best: dict[tuple[object, ...], float] = {}
     rates = np.where(within, priced.tok_s_per_gpu, 0.0)
-    columns = np.stack([of, *(getattr(priced, name) for name in CUT)])[:, held].T.tolist()
+    columns = np.stack([of, priced.tp, priced.moe_tp, priced.dcp, priced.pcp])[:, held].T.tolist()
     for key, rate in zip(map(tuple, columns), rates[held].tolist(), strict=True):
         best[key] = max(best.get(key, 0.0), rate)
     return np.array(
         [
-            np.inf if cut is None else best.get((number[cut], *_cut(fit.layout)), np.inf)
+            np.inf if cut is None else best.get((number[cut], *fit.layout.widths.values()), np.inf)
             for cut, fit in zip(arranged, layouts, strict=True)
         ]
     )
@@ -95,7 +89,7 @@ def faster_splits(
     faster: list[Fitted] = []
     for fit, shape, cut in staged:
         alike = of == number[cut]
-        for name, width in zip(CUT, _cut(shape), strict=True):
+        for name, width in shape.widths.items():
             alike &= getattr(priced, name) == width
         if fewest:
             alike &= np.rint(priced.batch * priced.tp) == 1

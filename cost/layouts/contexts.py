@@ -69,7 +69,7 @@ def copies_words(model: Model, tp: int, dcp: int) -> str:
     copies = cache_copies(model, tp)
     if copies <= dcp:
         return ""
-    heads = min(cache.heads for layer in model.kinds if (cache := layer.attention.by_token) is not None)
+    heads = max(cache.heads for layer in model.kinds if (cache := layer.attention.by_token) is not None)
     what = f"over {heads} KV heads" if heads > 1 else "over one latent or KV head a token"
     split = f" split over {dcp} of its GPUs" * (dcp > 1)
     return (
@@ -77,20 +77,36 @@ def copies_words(model: Model, tp: int, dcp: int) -> str:
     )
 
 
+def given_context(deployment: Deployment, tp: int) -> tuple[int, int]:
+    """Return the ``dcp`` and ``pcp`` of a group of ``tp`` GPUs that are asked for, else 1 and 1.
+
+    Raises
+    ------
+    InputError
+        If it cannot have them.
+    """
+    widths = context_widths(deployment, tp)
+    if not widths:
+        raise no_context(deployment, tp)
+    return widths[0]
+
+
 def no_context(deployment: Deployment, tp: int) -> InputError:
     """Return why a group of ``tp`` GPUs cannot have the context parallelism that is asked for."""
-    model, decodes = deployment.model, deployment.workload.decodes
-    name, asked = ("dcp", deployment.dcp) if decodes else ("pcp", deployment.pcp)
-    copies = cache_copies(model, tp)
-    times = "once" if copies == 1 else f"{copies} times"
-    if not (copies if decodes else splits_prompts(model)):
+    name, decodes = deployment.model.name, deployment.workload.decodes
+    copies, of_tp = cache_copies(deployment.model, tp), f"{input_name('tp')} {tp}"
+    if not decodes:
+        states = not splits_prompts(deployment.model)
         why = (
-            f"engines split no cache of {model.name} by token"
-            if decodes
-            else (f"engines split no prompts of {model.name}: it has recurrent states")
+            f"engines split no prompts of {name}: it has recurrent states"
+            if states
+            else f"expected a divisor of {of_tp}"
         )
-    elif decodes:
-        why = f"{input_name('tp')} {tp} keeps the cache of {model.name} {times}; expected a divisor of that"
-    else:
-        why = f"expected a divisor of {input_name('tp')} {tp}"
-    return InputError(f"{why}.", field=name, value=asked)
+        return InputError(f"{why}.", field="pcp", value=deployment.pcp)
+    times = "once" if copies == 1 else f"{copies} times"
+    why = f"{of_tp} keeps the cache of {name} {times}; expected a divisor of that"
+    return InputError(
+        f"{why if copies else f'engines split no cache of {name} by token'}.",
+        field="dcp",
+        value=deployment.dcp,
+    )

@@ -9,7 +9,7 @@ import numpy as np
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
-from cost.layouts.contexts import context_widths, no_context
+from cost.layouts.contexts import given_context
 from cost.memory.batches import batch_of
 from placement.analysis.failures import find_failures
 from placement.engines.mapping import ExpertMapping, experts_of
@@ -120,11 +120,8 @@ def _shape(deployment: Deployment, ranks: int, stages: int, tp: int) -> Shape:
             return shape
     count = len(deployment.cluster.gpus) // (ranks * stages)
     gpus = np.arange(count * stages * ranks).reshape(count, stages, ranks).tolist()
-    contexts = context_widths(deployment, tp)
-    if not contexts:
-        raise no_context(deployment, tp)
-    dcp, pcp = contexts[0]
-    return Shape(tuple(tuple(tuple(group) for group in replica) for replica in gpus), tp, dcp=dcp, pcp=pcp)
+    groups_of = tuple(tuple(tuple(group) for group in replica) for replica in gpus)
+    return Shape(groups_of, tp, 1, *given_context(deployment, tp))
 
 
 def _laid_out(deployment: Deployment, mapping: ExpertMapping, shape: Shape) -> tuple[Deployment, Layout]:

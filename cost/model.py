@@ -6,11 +6,22 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from cost.quantity import Quantity
 from topology.base.shown import Shown
 from topology.base.units import added, plural
+
+
+class ByToken(NamedTuple):
+    """A cache whose tokens may lie on different GPUs: its key-value heads, and what a query head sends around.
+
+    ``query`` and ``output`` are elements of one head and token, as they meet the cache (MLA: latents).
+    """
+
+    heads: int
+    query: int
+    output: int
 
 
 class Attention(Protocol):
@@ -69,6 +80,19 @@ class Attention(Protocol):
         """Into how many parts ``tp``-way tensor parallelism divides the cache (MLA: 1, replicated)."""
         ...
 
+    @property
+    def by_token(self) -> ByToken | None:
+        """How context parallelism splits the cache; None where every rank keeps it: windows, states."""
+        ...
+
+    def index_bytes(self, context: Quantity) -> Quantity:
+        """Bytes of the keys of an index, which every rank has of all tokens; 0 without one."""
+        ...
+
+    def cache_share(self, total: Quantity, context: Quantity, tp: Quantity, dcp: Quantity) -> Quantity:
+        """Return what each of ``tp`` GPUs has of ``total`` cache bytes, tokens split over ``dcp`` of them."""
+        ...
+
 
 class Projected:
     """What attentions have in common: weights by projection, and a cache that every rank has all of."""
@@ -88,6 +112,26 @@ class Projected:
     def kv_shards(self, tp: Quantity) -> Quantity:  # noqa: ARG002 - the protocol's signature
         """Return 1: one latent or key-value head for all heads, which tensor parallelism replicates."""
         return 1
+
+    @property
+    def by_token(self) -> ByToken | None:
+        """Return None: every rank keeps the cache of all tokens."""
+        return None
+
+    def index_bytes(self, context: Quantity) -> Quantity:  # noqa: ARG002 - the protocol's signature
+        """Return 0: there is no index."""
+        return 0.0
+
+    def cache_share(self, total: Quantity, context: Quantity, tp: Quantity, dcp: Quantity) -> Quantity:
+        """Return ``total`` over the parts by head, and all but the index's keys of that over ``dcp``.
+
+        Engines stripe keys, values and latents, and keep the index's keys (SGLang pull request 31821), windows
+        (tokenspeed 1498) and states (SGLang's guide, Kimi K3) on every rank.
+        """
+        share: Quantity = total / self.kv_shards(tp)
+        if self.by_token is None:
+            return share
+        return share - (share - self.index_bytes(context)) * (1 - 1 / dcp)
 
 
 @dataclass(frozen=True)

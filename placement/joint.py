@@ -264,7 +264,11 @@ def _fits(
         opts = replace(opts, tpot_s=column.limit_s * (1 + ROUNDING) / deployment.workload.tokens_per_step)
     else:
         deployment = deployment.with_batch(column.batch)
-    return deployment, opts, fits_of(deployment, Shape(replicas, column.tp), None, opts)
+    return (
+        deployment,
+        opts,
+        fits_of(deployment, Shape(replicas, column.tp, dcp=column.dcp, pcp=column.pcp), None, opts),
+    )
 
 
 def _asked(question: Question, fleet: Fleet, simple: Plan | None) -> Asked:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cost.experts.assignment import Assignment
+from cost.layouts.contexts import context_widths, no_context
 from cost.memory.batches import sequences_of
 from cost.memory.stages import replica_memory
 from placement.arrays import Ints
@@ -152,6 +154,9 @@ def _gpus(plan: Plan) -> list[str]:
     tp = plan.layout.tp
     heads = {layer.attention.heads for layer in plan.deployment.model.kinds}
     errors += [f"TP {tp} does not divide {count} query heads" for count in sorted(heads) if count % tp]
+    dcp, pcp = plan.layout.dcp, plan.layout.pcp
+    if (dcp, pcp) not in context_widths(replace(plan.deployment, dcp=dcp, pcp=pcp), tp):
+        errors.append(str(no_context(replace(plan.deployment, dcp=dcp, pcp=pcp), tp)))
     for stages in plan.layout.replicas:
         for stage in stages:
             domains = plan.deployment.domains(stage)
@@ -231,9 +236,7 @@ def _memory(plan: Plan) -> list[str]:
             np.zeros(len(stage.gpus), dtype=np.int64) if assignment is None else assignment.slots_per_gpu
             for stage, assignment in zip(stages, plan.held_by(index), strict=True)
         ]
-        memories = replica_memory(
-            plan.deployment, stages, tp=plan.layout.tp, slots=slots, moe_tp=plan.layout.moe_tp
-        )
+        memories = replica_memory(plan.deployment, stages, slots=slots, **plan.layout.widths)
         if batch > memories[0].most * (1 + 1e-9):
             limit = f"{memories[0].most:,.9g} at a time"
             errors.append(f"replica {index}: {batch:,.9g} sequences per GPU, and engines run {limit}")

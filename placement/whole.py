@@ -262,7 +262,7 @@ def pool_shapes(
     """Yield the pools of :func:`pools_of` before they are fitted: GPUs, shape, layers of each stage, options."""
     placed = {} if best.one_pool else side_by_side(serving, best, options.seed)[0]
     for role, swept, row, _ in reversed(serving.sides(best)):
-        variant, tp = swept.variants[swept.layout[row]], int(swept.tp[row])
+        variant = swept.variants[swept.layout[row]]
         deployment, replicas = swept.deployment, variant.arrangement.replicas
         if role in placed:
             deployment, replicas = alone_on(deployment, placed[role])
@@ -271,7 +271,7 @@ def pool_shapes(
             opts = replace(opts, ep=None, tp=None, stages=None, split=options.prefill_split)
         if role == "prefill" or limits.tpot_s is None:
             opts, deployment = (replace(opts, tpot_s=None), deployment.with_batch(float(swept.batch[row])))
-        yield deployment, Shape(replicas, tp, int(swept.moe_tp[row])), variant.ranges, opts
+        yield deployment, Shape(replicas, **swept.widths_of(row)), variant.ranges, opts
 
 
 def side_by_side(

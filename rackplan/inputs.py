@@ -244,6 +244,7 @@ def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *cluster
     from cost.calibration.serving import accept_length
     from cost.inputs.deployment import Deployment
     from cost.inputs.workload import Workload
+    from cost.layouts.contexts import require_contexts
     from cost.recipe import published_recipe, recipe_words
 
     resolved = model_of(model, request.weights)
@@ -276,7 +277,7 @@ def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *cluster
         for name in filter(request.given, OF_EXPERTS):
             raise request.refuse(name, f"{resolved.name} is dense and has no routed experts")
     prices = book_of(request, cluster, *clusters)
-    return Deployment(
+    deployment = Deployment(
         cluster,
         resolved,
         work,
@@ -286,8 +287,12 @@ def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *cluster
         correction=correction_of(request),
         prices=prices,
         any_shape=request.any_shape,
+        dcp=getattr(request, "dcp", None),
+        pcp=getattr(request, "pcp", None),
         recipe=source,
     )
+    require_contexts(deployment)
+    return deployment
 
 
 def deployments_of(request: Pricing, model: ModelLike, sides: Sequence[Cluster]) -> list[Deployment]:

@@ -913,6 +913,30 @@ class Layouts(Request):
     stages: Count | None = opt(None, "Pipeline stages.", default="the best")
 
 
+class Contexts(Request):
+    """Layout."""
+
+    dcp: Count | None = opt(
+        None,
+        "Decode context parallelism: GPUs of a TP group that split each sequence's cache.",
+        default="the best from 32k tokens, else 1",
+    )
+    pcp: Count | None = opt(
+        None,
+        "Prefill context parallelism, of pools that only prefill: GPUs of a TP group that split each prompt.",
+        default="the best from 32k tokens, else 1",
+    )
+
+    def check(self) -> None:
+        """Reject that of the phase which is not priced."""
+        super().check()
+        if getattr(self, "alone", False):
+            phase, other = (
+                ("prefill", "dcp") if getattr(self, "phase", "") == "prefill" else ("decode", "pcp")
+            )
+            self.refuse_given([other], f"{phase} alone is priced")
+
+
 OfPlan = Annotated[
     Loads | None,
     Option("Tokens per expert, as for `rackplan plan`; repeatable.", "FILE", repeatable=True),
@@ -934,7 +958,7 @@ class DeploymentRequest(Pricing, Batch, Placed):
     """A model on a cluster under a workload."""
 
 
-class PlanRequest(Watched, Layouts, Speed, FirstToken, Loaded, Pricing, Requests):
+class PlanRequest(Watched, Layouts, Contexts, Speed, FirstToken, Loaded, Pricing, Requests):
     """Planning options."""
 
     model: Annotated[
@@ -1086,7 +1110,7 @@ class WhatIfRequest(Watched, Set):
     EXAMPLES = ("rackplan what-if out", "rackplan what-if out --set gb200.hbm_bytes_per_s=2x")
 
 
-class SweepRequest(Pricing, Speed, FirstToken, UnderLoad, Requests, Placed):
+class SweepRequest(Pricing, Contexts, Speed, FirstToken, UnderLoad, Requests, Placed):
     """Sweep options."""
 
     prefill_cluster: ClusterLike | None = opt(None, "Cluster for prefill; default: part of --cluster.", "C")
@@ -1131,7 +1155,7 @@ Several = Annotated[
 ]
 
 
-class SizeRequest(Watched, Demanded, Pricing, Speed, FirstToken, UnderLoad, Requests):
+class SizeRequest(Watched, Demanded, Pricing, Contexts, Speed, FirstToken, UnderLoad, Requests):
     """Demand or budget: one of the first six."""
 
     model: ModelName = field(kw_only=False)
@@ -1239,7 +1263,7 @@ class EconomicsRequest(Pricing):
     )
 
 
-class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
+class CompareRequest(Watched, Pricing, Contexts, FirstToken, UnderLoad, Requests):
     """Clusters to compare for one model."""
 
     clusters: Annotated[
@@ -1350,7 +1374,7 @@ class ReplayRequest(Watched, Set, PlanOrModel):
             self.refuse_given(["weights"], "the plan already sets it")
 
 
-class SimulateRequest(Watched, Layouts, Pricing, Speed, Whole, PlanOrModel):
+class SimulateRequest(Watched, Layouts, Pricing, Contexts, Speed, Whole, PlanOrModel):
     """Traffic and deployment: a plan, or a model on a cluster; one of three loads."""
 
     req_s: Annotated[float, Spelled(_amount), Field(ge=1e-6, le=1e6)] | None = opt(
@@ -1416,7 +1440,7 @@ class SimulateRequest(Watched, Layouts, Pricing, Speed, Whole, PlanOrModel):
                 "expected a fraction of the prompt, 0 to below 1.", field="prefix_hit", value=hit
             )
         if self.plan is not None:
-            of_layout = ("batch", *Layouts.__annotations__)
+            of_layout = ("batch", *Layouts.__annotations__, *Contexts.__annotations__)
             of_plan = (
                 "model",
                 "cluster",
@@ -1468,13 +1492,13 @@ class SimulateRequest(Watched, Layouts, Pricing, Speed, Whole, PlanOrModel):
         return super().whole if self.recorded is None else self.recorded.lengths
 
 
-class LayoutRequest(Layouts, Speed, DeploymentRequest):
+class LayoutRequest(Layouts, Contexts, Speed, DeploymentRequest):
     """One layout with its experts balanced, over the whole cluster."""
 
     redundant: Count | None = opt(None, "Extra expert copies per layer.", "N")
 
 
-class ImportPlanRequest(DeploymentRequest):
+class ImportPlanRequest(Contexts, DeploymentRequest):
     """Placement file of an engine."""
 
     file: Annotated[Path, Option("An engine's placement file, or phy2log.npy.", "FILE", argument=True)] = (

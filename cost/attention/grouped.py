@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cost.model import Projected
+from cost.model import ByToken, Projected
 from cost.quantity import Quantity, at_most, mean_prompt_span, span
 
 
@@ -88,6 +88,11 @@ class GroupedQuery(Projected):
     def kv_shards(self, tp: Quantity) -> Quantity:
         """Key and value heads are split over at most ``kv_heads`` ranks, then replicated."""
         return at_most(tp, self.kv_heads)
+
+    @property
+    def by_token(self) -> ByToken | None:
+        """Keys and values of all tokens; a window stays whole."""
+        return None if self.window else ByToken(self.kv_heads, self.head_dim, self.value_dim)
 
 
 _INDEX_BYTES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from cost.model import Projected
+from cost.model import ByToken, Projected
 from cost.quantity import Quantity, mean_prompt_span, span
 
 # The index keeps its keys in FP8 with one FP32 scale per 128 elements, whatever the KV cache dtype
@@ -65,6 +65,11 @@ class Latent(Projected):
             "kv_b": self.kv_rank * self.heads * (self.nope + self.value_dim),
             "o": self.heads * self.value_dim * self.hidden,
         }
+
+    @property
+    def by_token(self) -> ByToken:
+        """One latent for all heads; queries meet it, and results leave it, as wide as it is."""
+        return ByToken(1, self.kv_rank + self.rope, self.kv_rank)
 
     def latent_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """Latents of ``context`` tokens: 576 elements each in DeepSeek-V3."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.dtypes import cache_bytes_per_element, dense_flop_per_s
-from cost.model import Attention, Model
+from cost.model import Attention, ByToken, Model, Projected
 from cost.quantity import MAX_CONTEXT_TOKENS, Quantity, at_most
 from topology.base.errors import InputError
 from topology.spec import GpuSpec
@@ -134,6 +134,17 @@ class AsIfSparse:
     def kv_shards(self, tp: Quantity) -> Quantity:
         """As the cache of ``inner`` is divided."""
         return self.inner.kv_shards(tp)
+
+    @property
+    def by_token(self) -> ByToken | None:
+        """As the cache of ``inner`` is split."""
+        return self.inner.by_token
+
+    def index_bytes(self, context: Quantity) -> Quantity:
+        """Keys of the index of ``inner`` over the tokens in reach."""
+        return self.inner.index_bytes(self.reach(context))
+
+    cache_share = Projected.cache_share
 
 
 def as_if_sparse(model: Model, rule: str) -> Model:

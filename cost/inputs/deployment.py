@@ -61,6 +61,9 @@ class Deployment(Shown):
         What an hour of each GPU costs and what it draws.
     any_shape:
         Layouts need not be deployable (:mod:`cost.layouts.deployable`): any number of GPUs and stages will do.
+    dcp, pcp:
+        Context parallelism of pools that decode, and of those that only prefill
+        (:class:`cost.inputs.layout.Layout`); None: where it may pay (:func:`cost.layouts.contexts.context_widths`).
     none_deployable:
         Why any shape will do: no layout that is deployable holds the model.
     recipe:
@@ -78,6 +81,8 @@ class Deployment(Shown):
     correction: Correction = field(default_factory=shipped_correction)
     prices: PriceBook = field(default_factory=PriceBook)
     any_shape: bool = False
+    dcp: int | None = None
+    pcp: int | None = None
     none_deployable: bool = field(default=False, compare=False)
     recipe: str = ""
     _shared: ClusterContext | None = field(default=None, compare=False, repr=False)
@@ -119,7 +124,8 @@ class Deployment(Shown):
     def once(self, make: Callable[[], _Answer], *key: object) -> _Answer:
         """Return the cached result of ``make`` for ``key``, shared by all batches of this deployment."""
         engine = self.engine, self.mem_util, self.max_seqs
-        at = self.workload.with_batch(0), self.efficiency, engine, self.correction, self.any_shape
+        searched = self.any_shape, self.dcp, self.pcp
+        at = self.workload.with_batch(0), self.efficiency, engine, self.correction, *searched
         return self.shared.once(make, *key, *at)
 
     def for_want_of_deployable(self) -> Deployment:
@@ -161,8 +167,8 @@ class Deployment(Shown):
     def kernel(self, stage: StageSpec, *, tp: int = 1) -> Kernel | None:
         """The kernel that sends tokens to the experts of ``stage``; None where nothing is sent.
 
-        Inside one domain another may run with few tokens (:class:`cost.inputs.machine.Kernels`). One attention group
-        alone (``tp`` GPUs) has every token on each of its GPUs; at data-sheet peaks no kernel loses anything.
+        Inside one domain another may run with few tokens (:class:`cost.inputs.machine.Kernels`). GPUs that all have
+        the same tokens (``tp`` of them) send none; at data-sheet peaks no kernel loses anything.
         """
         moe = any(isinstance(self.model.layers[layer].ffn, MoeFfn) for layer in stage.layers)
         machine = self.machine(stage)

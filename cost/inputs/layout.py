@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, overload
+from typing import NamedTuple, Required, TypedDict, overload
 
 from topology.base.units import plural
 
@@ -101,11 +101,21 @@ class CutReplicas(Sequence[Replica]):
         return hash(tuple(self))
 
 
-def widths_label(ep: int | None, moe_tp: int, tp: int, stages: int) -> str:
-    """Widths of a replica in a few letters: ``EP8 ETP2 TP4 PP1``; ``ep`` is None of a model without experts."""
+def widths_label(ep: int | None, moe_tp: int, tp: int, stages: int, dcp: int = 1, pcp: int = 1) -> str:
+    """Widths of a replica in a few letters: ``EP8 ETP2 TP4 DCP2 PP1``; ``ep`` is None of a model without experts."""
     parts = [] if ep is None else [f"EP{ep}"]
     parts += [f"ETP{moe_tp}"] if moe_tp > 1 else []
-    return " ".join([*parts, f"TP{tp}", f"PP{stages}"])
+    contexts = [f"{name}{width}" for name, width in (("DCP", dcp), ("PCP", pcp)) if width > 1]
+    return " ".join([*parts, f"TP{tp}", *contexts, f"PP{stages}"])
+
+
+class StageWidths(TypedDict, total=False):
+    """Widths of parallelism inside a stage, as of :class:`Layout`; 1 what is absent."""
+
+    tp: Required[int]
+    moe_tp: int
+    dcp: int
+    pcp: int
 
 
 @dataclass(frozen=True)
@@ -121,11 +131,24 @@ class Layout:
     moe_tp:
         Parts that tensor parallelism cuts each routed expert into, one on each GPU of a stage: none is placed. 1:
         GPUs hold whole experts.
+    dcp:
+        GPUs of such a group that the cache of each decoding sequence is split over by token, instead of copies of its
+        key-value heads or latents; queries are gathered and partial results merged (:mod:`cost.terms.context`).
+    pcp:
+        GPUs of such a group, of a pool that only prefills, that the tokens of each prompt are split over; each has
+        the weights of ``tp / pcp`` parts and, in the end, all keys and values.
     """
 
     replicas: Sequence[Replica]
     tp: int
     moe_tp: int = 1
+    dcp: int = 1
+    pcp: int = 1
+
+    @property
+    def widths(self) -> StageWidths:
+        """Widths of parallelism inside a stage, as what prices and fits layouts takes them."""
+        return {"tp": self.tp, "moe_tp": self.moe_tp, "dcp": self.dcp, "pcp": self.pcp}
 
     @property
     def stages(self) -> int:
@@ -163,20 +186,23 @@ class Layout:
         return sum(len(stage.gpus) for replica in self.replicas for stage in replica)
 
     @property
-    def simplicity(self) -> tuple[int, int, int]:
-        """Smaller is simpler: narrow tensor parallelism, experts over many GPUs, few stages."""
-        return self.tp, self.stages * len(self.replicas), self.stages
+    def simplicity(self) -> tuple[int, int, int, int]:
+        """Smaller is simpler: narrow tensor and context parallelism, experts over many GPUs, few stages."""
+        return self.tp, self.dcp * self.pcp, self.stages * len(self.replicas), self.stages
 
     def short(self, *, moe: bool) -> str:
         """The layout in a few letters, as tables print it: ``EP72 TP1 PP4 x2``."""
         ep = self.ep if moe else None
-        return f"{widths_label(ep, self.moe_tp, self.tp, self.stages)} x{len(self.replicas)}"
+        return (
+            f"{widths_label(ep, self.moe_tp, self.tp, self.stages, self.dcp, self.pcp)} x{len(self.replicas)}"
+        )
 
     def describe(self, *, moe: bool) -> str:
         """The layout in one line, as summaries print it; ``moe``: whether the model has routed experts."""
         parts = [f"EP {self.ep}"] if moe else []
         parts += [f"each expert cut into {self.moe_tp} parts"] if self.moe_tp > 1 else []
         parts += [f"attention DP {self.attention_dp}", f"TP {self.tp}"]
+        parts += [f"{name} {width}" for name, width in (("DCP", self.dcp), ("PCP", self.pcp)) if width > 1]
         parts.append(f"{self.stages} stage{'s' if self.stages > 1 else ''}")
         sizes = Counter(sum(len(stage.gpus) for stage in stages) for stages in self.replicas)
         unlike = (

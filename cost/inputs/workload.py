@@ -223,6 +223,9 @@ class StepShape:
         Groups of that width that attend to their own sequences; together they are the EP group.
     ep, moe_tp:
         GPUs that a layer's experts are spread over, and parts that each expert is cut into.
+    dcp, pcp:
+        GPUs of an attention group that the cache of each decoding sequence, and the tokens of each prompt, are split
+        over (:class:`cost.inputs.layout.Layout`).
     slots:
         Expert copies per layer over the group; 0: one of each.
     imbalance:
@@ -277,11 +280,23 @@ class StepShape:
     stages: Quantity = 1.0
     random: Quantity = 1.0
     measured: Quantity = 1.0
+    dcp: Quantity = 1.0
+    pcp: Quantity = 1.0
 
     @property
     def gpus(self) -> Quantity:
         """GPUs of the group."""
         return self.tp * self.attention_dp
+
+    @property
+    def width(self) -> Quantity:
+        """GPUs that have the same tokens, and the weights of attention and dense parts once."""
+        return self.tp / self.pcp
+
+    @property
+    def token_groups(self) -> Quantity:
+        """Groups of GPUs that have tokens of their own."""
+        return self.attention_dp * self.pcp
 
     @property
     def engine_gpus(self) -> Quantity:

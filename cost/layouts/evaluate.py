@@ -148,7 +148,8 @@ def _best_splits(layouts: FittingLayouts, priced: Priced) -> Index:
     sequences takes fewer in less time, but need not be priced at their number.
     """
     layout, step_s = priced.layout, priced.step_s
-    cut = numbered(pairs(layouts.arrangement, pairs(layouts.tp, layouts.moe_tp)))[1][layout]
+    widths = layouts.widths(np.arange(len(layouts.tp)), layouts.most)
+    cut = numbered(pairs(layouts.arrangement, numbered(widths.cut)[1]))[1][layout]
     sequences = numbered(np.rint(priced.batch * layouts.tp[layout]).astype(np.int64))[1]
     places, at = numbered(pairs(cut, sequences))
     least_s = np.full(len(places), np.inf)
@@ -163,7 +164,8 @@ def _best_splits(layouts: FittingLayouts, priced: Priced) -> Index:
 
 def _result(layouts: FittingLayouts, priced: Priced) -> Sweep:
     deployment, variants = layouts.pricer.deployment, layouts.variants
-    variant, tp, moe_tp = (column[priced.layout] for column in (layouts.variant, layouts.tp, layouts.moe_tp))
+    variant, widths = layouts.variant[priced.layout], layouts.widths(priced.layout, priced.batch)
+    tp, moe_tp = widths.tp, widths.moe_tp
     arrangements = [arrangement.arrangement for arrangement in variants]
     figures = [
         (arrangement.group, arrangement.gpus_used, len(arrangement.replicas), arrangement.stages)
@@ -177,6 +179,8 @@ def _result(layouts: FittingLayouts, priced: Priced) -> Sweep:
         attention_dp=group // tp,
         ep=group // moe_tp if deployment.model.moe is not None else np.ones_like(group),
         moe_tp=moe_tp,
+        dcp=widths.dcp,
+        pcp=widths.pcp,
         stages=stages,
         replicas=replicas,
         gpus=used // replicas,

@@ -16,10 +16,11 @@ from cost.layouts.batches import (
     batches_of,
 )
 from cost.layouts.candidates import Arrangement, widths_of
+from cost.layouts.contexts import context_widths
 from cost.layouts.deployable import is_power_of_two
 from cost.layouts.partition import Variant, variants_of
-from cost.layouts.pipelines import Pipelines, Widths, pipeline_seconds, pipelines_of
-from cost.layouts.stages import Budgets, Pricer
+from cost.layouts.pipelines import Pipelines, pipeline_seconds, pipelines_of
+from cost.layouts.stages import Budgets, Pricer, Widths
 from cost.memory.batches import most_that_fit, smallest_share
 from cost.memory.stages import CacheRoom, batch_room, weights_off
 from cost.quantity import Quantity
@@ -56,8 +57,9 @@ class FittingLayouts:
 
     Attributes
     ----------
-    variant, tp, moe_tp:
-        The variant of each layout, its width of tensor parallelism and the parts that each expert is cut into.
+    variant, tp, moe_tp, dcp, pcp:
+        The variant of each layout, its width of tensor parallelism, the parts that each expert is cut into, and its
+        context parallelism (:class:`cost.inputs.layout.Layout`).
     most:
         The largest batch of each layout: what fits HBM and the chunk.
     shortage_bytes:
@@ -72,6 +74,8 @@ class FittingLayouts:
     variant: Index
     tp: Index
     moe_tp: Index
+    dcp: Index
+    pcp: Index
     most: Array
     shortage_bytes: float
     imbalance: float | None
@@ -89,11 +93,11 @@ class FittingLayouts:
         """Return every layout of ``arranged`` that fits; None where none is legal."""
         lines = [pricer.lines(arrangement) for arrangement in arranged]
         variants = variants_of(pricer, arranged, [replicas[0][0] for replicas in lines])
-        variant, tp, moe_tp = _legal(pricer, arranged, variants, cut_experts=cut_experts)
-        if not len(tp):
+        variant, *cut = _legal(pricer, arranged, variants, cut_experts=cut_experts)
+        if not len(variant):
             return None
-        pipelines = pipelines_of(pricer, variants, lines)
-        room, short = _room(pricer, pipelines, variant, tp, moe_tp)
+        pipelines, tp = pipelines_of(pricer, variants, lines), cut[0]
+        room, short = _room(pricer, pipelines, variant, *cut)
         gpus = (list(map(len, arrangement.arrangement.replicas[0])) for arrangement in variants)
         run = np.array(list(map(smallest_share, gpus)))[variant]
         max_batch = np.asarray(
@@ -101,11 +105,12 @@ class FittingLayouts:
         )
         workload = pricer.deployment.workload
         fits = max_batch > 0
-        variant, tp, moe_tp, max_batch = variant[fits], tp[fits], moe_tp[fits], max_batch[fits]
+        variant, tp, moe_tp, dcp, pcp = (column[fits] for column in (variant, *cut))
+        max_batch = max_batch[fits]
         if chunk_tokens is not None and not workload.decodes:
             max_batch = np.minimum(max_batch, workload.prompts_at_once(chunk_tokens) / tp)
         shortage = 0.0 if fits.any() else max(0.0, short)
-        return cls(pricer, variants, pipelines, variant, tp, moe_tp, max_batch, shortage, imbalance)
+        return cls(pricer, variants, pipelines, variant, tp, moe_tp, dcp, pcp, max_batch, shortage, imbalance)
 
     def under(self, deployment: Deployment) -> FittingLayouts:
         """Return the same layouts priced under another workload of the cluster and model, whatever fits then."""
@@ -119,12 +124,17 @@ class FittingLayouts:
     @property
     def room(self) -> Array:
         """Sequences per GPU that HBM has room for, whatever the chunk."""
-        return _room(self.pricer, self.pipelines, self.variant, self.tp, self.moe_tp)[0]
+        return _room(self.pricer, self.pipelines, self.variant, *self._cut)[0]
+
+    @property
+    def _cut(self) -> tuple[Index, Index, Index, Index]:
+        """How each layout cuts its stages."""
+        return self.tp, self.moe_tp, self.dcp, self.pcp
 
     def cache(self, layout: int, gpus: int, sequences: int | None) -> CacheRoom:
         """Return the cache of a replica of ``gpus`` GPUs of a layout, which has ``sequences`` at most, if any."""
         which, deployment = slice(layout, layout + 1), self.pricer.deployment
-        layouts = self.variant[which], self.tp[which], self.moe_tp[which]
+        layouts = (column[which] for column in (self.variant, *self._cut))
         _, budgets, (held, sequence_bytes) = _memory(self.pricer, self.pipelines, *layouts)
         pool, off = budgets.pool(held), weights_off(deployment.model) * held
         columns = np.broadcast_arrays(pool, budgets.part, budgets.less, budgets.more, off, sequence_bytes)
@@ -142,7 +152,8 @@ class FittingLayouts:
 
     def widths(self, layout: Index, batch: Array) -> Widths:
         """Configurations of layouts at batches."""
-        return Widths(self.tp[layout], self.moe_tp[layout], batch, self.imbalance)
+        tp, moe_tp, dcp, pcp = (column[layout] for column in self._cut)
+        return Widths(tp, moe_tp, dcp, pcp, batch, self.imbalance)
 
     def price(self, layout: Index, batch: Array) -> Priced:
         """Layouts of their replicas: the slowest says how long a step takes, all of them count for throughput."""
@@ -213,12 +224,12 @@ def _last_within(priced: Priced, step_s: float) -> Index:
 def _legal(
     pricer: Pricer, arranged: Sequence[Arrangement], variants: Sequence[Variant], *, cut_experts: bool
 ) -> Index:
-    """Return variant, width of tensor parallelism and parts of an expert of every layout, ``[3, layouts]``.
+    """Return variant, width of tensor parallelism, parts of an expert, dcp and pcp of every layout, ``[5, layouts]``.
 
     Tensor parallelism stays in a domain and divides the query heads. A model without experts has one
     tensor-parallel group a stage. With ``cut_experts``, groups that lie in one domain may also cut each expert into
     ``moe_tp`` parts of whole columns and spread them over ``ep = group / moe_tp`` places. No GPU holds two copies of
-    one expert. Both are powers of two unless any shape will do.
+    one expert. Both are powers of two unless any shape will do. Context parallelism: :func:`context_widths`.
     """
     model, legal = pricer.deployment.model, []
     for arrangement in arranged:
@@ -229,31 +240,38 @@ def _legal(
             smallest = min(len(stage) for stage in arrangement.replicas[0])
             copies = model.moe.experts + (pricer.redundant or 0)
             parts = [part for part in parts if -(-copies // (smallest // part)) <= model.moe.experts]
-        legal.append([(tp, part) for tp in widths for part in parts])
+        legal.append(
+            [
+                (tp, part, *context)
+                for tp in widths
+                for part in parts
+                for context in context_widths(pricer.deployment, tp)
+            ]
+        )
     rows = [
-        (number, *pair) for number, arrangement in enumerate(variants) for pair in legal[arrangement.number]
+        (number, *cut) for number, arrangement in enumerate(variants) for cut in legal[arrangement.number]
     ]
-    return np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    return np.array(rows, dtype=np.int64).reshape(-1, 5).T
 
 
 def _memory(
-    pricer: Pricer, pipelines: Pipelines, variant: Index, tp: Index, moe_tp: Index
+    pricer: Pricer, pipelines: Pipelines, variant: Index, tp: Index, moe_tp: Index, dcp: Index, pcp: Index
 ) -> tuple[Index, Budgets, tuple[Quantity, Quantity]]:
     """Layout and budget of each stage of some layouts, and its memory (:func:`cost.memory.stages.even_memory`)."""
     of, pipeline = pipelines.of(variant)
     line, rows = pipelines.rows(pipeline)
     owner, stages = of[line], pipelines.stages
-    none = np.zeros(len(rows))
-    shape = pricer.shape(stages, rows, tp=tp[owner], moe_tp=moe_tp[owner], batch=none)
+    widths = Widths(tp[owner], moe_tp[owner], dcp[owner], pcp[owner], np.zeros(len(rows)))
+    shape = pricer.shape(stages, rows, widths)
     memory = pricer.memory(stages, rows, shape, stages.held(pricer.deployment, rows))
     return owner, pricer.budgets(stages, rows, shape), memory
 
 
 def _room(
-    pricer: Pricer, pipelines: Pipelines, variant: Index, tp: Index, moe_tp: Index
+    pricer: Pricer, pipelines: Pipelines, variant: Index, tp: Index, *cut: Index
 ) -> tuple[Array, float]:
     """Sequences per GPU that fit each layout, and bytes that the one nearest to fitting its smallest batch lacks."""
-    owner, budgets, memory = _memory(pricer, pipelines, variant, tp, moe_tp)
+    owner, budgets, memory = _memory(pricer, pipelines, variant, tp, *cut)
     runs, room = runs_of(owner), batch_room(memory, budgets.usable, budgets.part)
     short = runs.max(np.asarray(memory[1] / tp[owner] - budgets.pool(memory[0])))
     return runs.min(np.asarray(room)), float(np.min(short, initial=np.inf))

@@ -12,7 +12,7 @@ import numpy as np
 from cost.inputs.layout import StageSpec
 from cost.layouts.arrays import Array, Index
 from cost.layouts.candidates import Arrangement
-from cost.layouts.stages import Line, Pricer, Stage, StageTable, single_parts
+from cost.layouts.stages import Line, Pricer, Stage, StageTable, Widths, single_parts
 from topology.base.errors import InputError
 
 Split = tuple[range, ...]
@@ -313,7 +313,7 @@ def _weights(pricer: Pricer, stages: list[Stage]) -> list[_Weights]:
     # attention as wide as the group where it is one (as without experts), else one wide
     single, group = np.ones(len(rows), dtype=np.int64), table.gpus[rows].astype(np.int64)
     tp = group if model.moe is None else np.where(one_group, group, single)
-    shape = pricer.shape(table, rows, tp=tp, moe_tp=single, batch=batch)
+    shape = pricer.shape(table, rows, Widths.plain(tp, batch))
     weights, cache = pricer.memory(table, rows, shape, held, buffers=False)
     budgets = pricer.budgets(table, rows, shape)
     step_s = pricer.seconds(table, rows, shape, held, bounds=False).step_s

@@ -56,9 +56,7 @@ class PartsOf:
             slowest = pipeline[runs_of(of).argmax(step_s)]
         line, rows = pipelines.rows(slowest)
         at, stages = widths.rows(line), pipelines.stages
-        shape = pricer.shape(
-            stages, rows, tp=at.tp, moe_tp=at.moe_tp, batch=at.batch, imbalance=widths.imbalance
-        )
+        shape = pricer.shape(stages, rows, at)
         costs = pricer.seconds(stages, rows, shape, stages.held(pricer.deployment, rows))
         runs, times, depth = runs_of(line), pipelines.times[rows], pipelines.depth[slowest]
         # one micro-batch for each stage goes round (:mod:`cost.step.score`)

@@ -16,7 +16,7 @@ import numpy as np
 
 from cost.layouts.arrays import Array, Index, expand, numbered, pairs, runs_of
 from cost.layouts.partition import Variant
-from cost.layouts.stages import Line, Pricer, Stage, StageTable
+from cost.layouts.stages import Line, Pricer, Stage, StageTable, Widths
 from cost.model import StageShard
 from cost.step.step import even_step, measured, with_even_slots
 from cost.terms.registry import TERMS
@@ -26,23 +26,6 @@ MAX_LINES = 10_000
 """Replicas of all variants; of more, equal ones are joined (a raw graph's domains are all different)."""
 _ROUNDING = 1e-6
 """Of a sequence: batches of whole ones are kept as parts of a group's width."""
-
-
-@dataclass(frozen=True, eq=False)
-class Widths:
-    """How configurations cut their stages and what they process, each array ``[configurations]``.
-
-    ``imbalance`` as in :func:`cost.layouts.sweep`.
-    """
-
-    tp: Index
-    moe_tp: Index
-    batch: Array
-    imbalance: float | None
-
-    def rows(self, which: Index) -> Widths:
-        """Those of some configurations."""
-        return Widths(self.tp[which], self.moe_tp[which], self.batch[which], self.imbalance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +190,7 @@ def stage_seconds(pricer: Pricer, stages: StageTable, rows: Index, of: Index, wi
     rounded = np.rint(sequences).astype(np.int64)
     mean = bool(np.any(np.abs(sequences - rounded) > _ROUNDING))
     batch = np.unique(sequences, return_inverse=True)[1].reshape(-1) if mean else numbered(rounded)[1]
-    width = numbered(pairs(widths.tp, widths.moe_tp))[1]
+    width = numbered(widths.cut)[1]
     cut, configuration = numbered(pairs(width, batch))
     sample = np.zeros(len(cut), dtype=np.int64)
     sample[configuration] = np.arange(len(configuration))  # one of those that are equal
@@ -242,8 +225,7 @@ def _unit_seconds(
     """
     model, overlap = pricer.deployment.model, pricer.deployment.workload.overlap
     table = StageTable.bare(shapes, len(model.kinds))
-    tp, moe_tp, batch = widths.tp, widths.moe_tp, widths.batch
-    shape = pricer.shape(table, shape_of, tp=tp, moe_tp=moe_tp, batch=batch, imbalance=widths.imbalance)
+    shape = pricer.shape(table, shape_of, widths)
     shape = with_even_slots(shape)
     if overlap:
         shape = shape.halved

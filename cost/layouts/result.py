@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import Layout, widths_label
+from cost.inputs.layout import Layout, StageWidths, widths_label
 from cost.layouts.arrays import Array, Index, numbered, pairs
 from cost.layouts.front import pareto
 from cost.layouts.partition import Variant
@@ -31,10 +31,10 @@ class Sweep(Shown):
     ----------
     deployment:
         What was swept; its own batch plays no part.
-    tp, attention_dp, ep, moe_tp, stages, replicas:
+    tp, attention_dp, ep, moe_tp, dcp, pcp, stages, replicas:
         Width of tensor parallelism in attention and dense parts; attention groups of a stage; places that a layer's
         experts are spread over and parts that each is cut into (``ep * moe_tp`` GPUs; 1 and 1 without experts);
-        pipeline stages; independent copies of the model.
+        context parallelism (:class:`cost.inputs.layout.Layout`); pipeline stages; independent copies of the model.
     gpus:
         GPUs of one replica.
     batch, max_batch:
@@ -62,6 +62,8 @@ class Sweep(Shown):
     attention_dp: Index
     ep: Index
     moe_tp: Index
+    dcp: Index
+    pcp: Index
     stages: Index
     replicas: Index
     gpus: Index
@@ -210,7 +212,12 @@ class Sweep(Shown):
         variant = self.variants[self.layout[index]]
         replicas = range(len(variant.arrangement.replicas))
         stages = tuple(variant.stages(replica) for replica in replicas)
-        return Layout(stages, int(self.tp[index]), int(self.moe_tp[index]))
+        return Layout(stages, **self.widths_of(index))
+
+    def widths_of(self, index: int) -> StageWidths:
+        """Widths of parallelism inside a stage of one configuration, as :attr:`Layout.widths`."""
+        tp, moe_tp, dcp, pcp = (int(column[index]) for column in (self.tp, self.moe_tp, self.dcp, self.pcp))
+        return {"tp": tp, "moe_tp": moe_tp, "dcp": dcp, "pcp": pcp}
 
     def label(self, index: int) -> str:
         """The layout in a few letters: ``EP72 TP1 PP1 x1``; ``ETP``: parts that each expert is cut into."""
@@ -219,7 +226,7 @@ class Sweep(Shown):
     def worker_label(self, index: int) -> str:
         """The layout of one replica, without how many the cluster holds."""
         ep = int(self.ep[index]) if self.deployment.model.moe is not None else None
-        return widths_label(ep, int(self.moe_tp[index]), int(self.tp[index]), int(self.stages[index]))
+        return widths_label(ep, stages=int(self.stages[index]), **self.widths_of(index))
 
     def cache(self, index: int) -> CacheRoom:
         """What the KV cache of a replica of one configuration holds."""
@@ -263,7 +270,7 @@ class Sweep(Shown):
     def columns(self) -> dict[str, Array | Index | NDArray[np.str_]]:
         """All columns by name, as a file of them has; dollars and megawatts where their figures are known."""
         names = (
-            "tp attention_dp ep moe_tp stages replicas batch max_batch step_s lower_step_s "
+            "tp attention_dp ep moe_tp dcp pcp stages replicas batch max_batch step_s lower_step_s "
             "tok_s tok_s_per_user tok_s_per_gpu tok_s_per_gpu_used"
         )
         columns: dict[str, Array | Index | NDArray[np.str_]] = {

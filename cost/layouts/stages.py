@@ -14,7 +14,7 @@ from cost.inputs.layout import StageSpec, joints
 from cost.inputs.machine import Machine
 from cost.inputs.stage_context import StageContext
 from cost.inputs.workload import StepShape, with_imbalance
-from cost.layouts.arrays import Array, Index
+from cost.layouts.arrays import Array, Index, pairs
 from cost.layouts.candidates import Arrangement
 from cost.memory.budget import Budget, Ranks
 from cost.memory.stages import even_memory
@@ -139,6 +139,37 @@ class Budgets(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
+class Widths:
+    """How configurations cut their stages and what they process, each array ``[configurations]``.
+
+    ``imbalance`` as in :func:`cost.layouts.sweep`; the rest as of :class:`cost.inputs.layout.Layout`.
+    """
+
+    tp: Index
+    moe_tp: Index
+    dcp: Index
+    pcp: Index
+    batch: Array
+    imbalance: float | None = 1.0
+
+    @classmethod
+    def plain(cls, tp: Index, batch: Array) -> Widths:
+        """Return those with whole experts and without context parallelism."""
+        ones = np.ones_like(tp)
+        return cls(tp, ones, ones, ones, batch)
+
+    def rows(self, which: Index) -> Widths:
+        """Those of some configurations."""
+        tp, moe_tp, dcp, pcp = (column[which] for column in (self.tp, self.moe_tp, self.dcp, self.pcp))
+        return Widths(tp, moe_tp, dcp, pcp, self.batch[which], self.imbalance)
+
+    @property
+    def cut(self) -> Index:
+        """A number of each way to cut a stage."""
+        return pairs(pairs(self.tp, self.moe_tp), pairs(self.dcp, self.pcp))
+
+
+@dataclass(frozen=True, eq=False)
 class StageCosts:
     """What a step of some stages costs, ``[stages]``; a part that none of them has is left out."""
 
@@ -221,33 +252,29 @@ class Pricer:
         _, one_s, peak_s = hand_over(self.deployment, *ends, sequences, back=back)
         return Hop(fabric, fixed_s, one_s - fixed_s, peak_s)
 
-    def shape(
-        self,
-        stages: StageTable,
-        rows: Index,
-        *,
-        tp: Index,
-        moe_tp: Index,
-        batch: Array,
-        imbalance: float | None = 1.0,
-    ) -> StepShape:
-        """Return what the stages ``rows`` process, ``batch`` sequences per GPU of their replica in flight.
+    def shape(self, stages: StageTable, rows: Index, widths: Widths) -> StepShape:
+        """Return what the stages ``rows`` process, ``widths.batch`` sequences per GPU of their replica in flight.
 
-        ``imbalance``: busiest GPU's expert load over the mean, experts else used alike; None: as served models are
-        measured, the usual one of wide groups and experts of unequal use (:func:`with_imbalance`).
+        ``widths.imbalance``: busiest GPU's expert load over the mean, experts else used alike; None: as served models
+        are measured, the usual one of wide groups and experts of unequal use (:func:`with_imbalance`).
         """
         workload, moe, gpus = self.deployment.workload, self.deployment.model.moe, stages.gpus[rows]
-        sequences, ep = batch * stages.at_once[rows], gpus / moe_tp
+        tp, moe_tp, dcp, pcp = (
+            column.astype(np.float64) for column in (widths.tp, widths.moe_tp, widths.dcp, widths.pcp)
+        )
+        sequences, ep = widths.batch * stages.at_once[rows], gpus / moe_tp
         shape = StepShape(
-            tp=tp.astype(np.float64),
+            tp=tp,
             attention_dp=gpus / tp,
             ep=ep,
-            moe_tp=moe_tp.astype(np.float64),
+            moe_tp=moe_tp,
             slots=np.zeros_like(ep) if moe is None else self._slots(moe.experts, ep),
             domain_gpus=stages.domain_gpus[rows],
-            imbalance=0.0 if imbalance is None else np.full_like(ep, imbalance),
+            imbalance=0.0 if widths.imbalance is None else np.full_like(ep, widths.imbalance),
+            dcp=dcp,
+            pcp=pcp,
         )
-        if imbalance is None:
+        if widths.imbalance is None:
             shape = with_imbalance(shape, workload.step_phase)
         return shape.under(workload, sequences)
 

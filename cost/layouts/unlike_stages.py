@@ -21,7 +21,7 @@ from cost.layouts.candidates import (
 )
 from cost.layouts.order_search import exchanged_order
 from cost.layouts.stage_order import OrderProblem
-from cost.layouts.stages import Pricer, StageTable, single_parts
+from cost.layouts.stages import Pricer, StageTable, Widths, single_parts
 from cost.terms.pipeline import hand_over
 from topology.cluster import Cluster
 
@@ -60,8 +60,8 @@ def order_problem(
     )
     rows, held = single_parts(model, count)
     parts, batch = len(model.kinds) + 2, sequences / total
-    ones = np.ones(len(rows), dtype=np.int64)
-    shape = pricer.shape(table, rows, tp=tp * ones, moe_tp=ones, batch=np.full(len(rows), batch))
+    widths = Widths.plain(np.full(len(rows), tp, dtype=np.int64), np.full(len(rows), batch))
+    shape = pricer.shape(table, rows, widths)
     seconds = pricer.seconds(table, rows, shape, held).step_s.reshape(parts, count)
     budgets = pricer.budgets(table, rows, shape)
     weights, cache = pricer.memory(table, rows, shape, held, buffers=False)

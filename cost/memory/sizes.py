@@ -63,15 +63,15 @@ def layer_weight_bytes(
 
 
 def layer_cache_bytes(
-    layer: Layer, workload: Workload, tp: Quantity, context: Quantity | None = None
+    layer: Layer, workload: Workload, tp: Quantity, context: Quantity | None = None, dcp: Quantity = 1.0
 ) -> Quantity:
     """Cache bytes of one sequence on each GPU of its tensor-parallel group, times the group's width.
 
-    ``context``: tokens of the sequence; the workload's if not given.
+    ``context``: tokens of the sequence; the workload's if not given. ``dcp``: GPUs that these are split over.
     """
     tokens = workload.cached if context is None else context
     cache = layer.attention.cache_bytes(tokens, cache_bytes_per_element(workload.kv_dtype))
-    return tp * cache / layer.attention.kv_shards(tp)
+    return tp * layer.attention.cache_share(cache, tokens, tp, dcp)
 
 
 def shard_bytes(
@@ -89,7 +89,7 @@ def shard_bytes(
 
     ``slots``: expert copies of a layer on the GPU; ``routed``: whether tokens are sent to experts at all.
     """
-    tp, context = shape.tp, (workload.held or shape.context) if workload.decodes else shape.prompt_length
+    tp, context = shape.width, (workload.held or shape.context) if workload.decodes else shape.prompt_length
     size: dict[str, Quantity] = {**weight_sizes(model)}
     if model.moe is not None:
         size["experts"] = expert_size(model, shape.moe_tp)
@@ -99,7 +99,7 @@ def shard_bytes(
     drafts = [(model.draft, shard.last)] if workload.draft_tokens else []
     for layer, count in [*shard.layers, *drafts]:
         weights = weights + count * layer_weight_bytes(layer, size, tp=tp, slots=slots)
-        layer_cache = count * layer_cache_bytes(layer, workload, tp, context)
+        layer_cache = count * shape.pcp * layer_cache_bytes(layer, workload, tp, context, shape.dcp)
         if workload.states and isinstance(layer.attention, Recurrent):
             states = states + workload.states * layer_cache
         else:

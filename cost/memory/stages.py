@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import StageSpec
+from cost.inputs.layout import StageSpec, StageWidths
 from cost.inputs.workload import StepShape, Workload
 from cost.memory.batches import batch_of, most_that_fit, smallest_share
 from cost.memory.budget import Budget, Ranks
@@ -151,10 +152,9 @@ def replica_memory(
     deployment: Deployment,
     stages: Sequence[StageSpec],
     *,
-    tp: int,
     slots: Sequence[int | NDArray[np.int64]],
     most: Sequence[int] | None = None,
-    moe_tp: int = 1,
+    **widths: Unpack[StageWidths],
 ) -> list[StageMemory]:
     """Return the memory of each stage of one replica: of its GPU that is full first.
 
@@ -165,15 +165,15 @@ def replica_memory(
         all (0 without experts), which are as even as can be.
     most:
         Slots per layer of a GPU with the least HBM of each stage instead.
-    moe_tp:
-        Parts that each expert is cut into, one on each GPU of a stage, which then has no slots.
+    widths:
+        As of :class:`cost.inputs.layout.Layout`; a stage whose experts are cut has no slots.
 
     Notes
     -----
     A replica of ``n`` GPUs in ``p`` stages keeps ``p`` micro-batches in flight: every stage holds its layers'
     cache of *all* ``batch * n`` sequences, so KV per GPU does not shrink with stages, while weights do.
     """
-    model, workload = deployment.model, deployment.workload
+    model, workload, tp, moe_tp = deployment.model, deployment.workload, widths["tp"], widths.get("moe_tp", 1)
     total = sum(len(stage.gpus) for stage in stages)
     most_at_once = deployment.most_sequences * smallest_share([len(stage.gpus) for stage in stages]) / tp
     memories = []
@@ -189,10 +189,9 @@ def replica_memory(
             copies = math.ceil(row / gpus) if most is None else most[index]
             budget = deployment.budget(stage, ranks)
         group = StepShape(
-            tp=float(tp),
+            **widths,
             attention_dp=gpus / tp,
             ep=gpus / moe_tp,
-            moe_tp=float(moe_tp),
             slots=float(np.sum(row)),
             domain_gpus=deployment.smallest_part(stage),
         )

@@ -40,7 +40,7 @@ def layout_points(deployment: Deployment, redundant: int | None) -> list[LayoutP
     All of them at three batches, those near the frontier at powers of two, those on it at every batch of the sweep.
     """
     swept = sweep(deployment, redundant=redundant, cut_experts=False, chunk_tokens=None)
-    keys = np.stack([swept.layout, swept.tp])
+    keys = np.stack([swept.layout, swept.tp, swept.dcp, swept.pcp])
     layout = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
     shown = np.zeros(len(swept), dtype=bool)
     for key in range(int(layout.max(initial=-1)) + 1):

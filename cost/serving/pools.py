@@ -348,7 +348,9 @@ class _Prompt:
 def _prompts(decode: Sweep, lengths: Sequence[tuple[float, Sweep]], path: CachePath) -> list[_Prompt]:
     """Return the prefill side of sweeps with their shares, the longest first."""
     sweeps = [swept for _, swept in lengths]
-    shapes = [np.stack([swept.gpus, swept.stages, swept.tp, swept.ep, swept.moe_tp]) for swept in sweeps]
+    shapes = [
+        np.stack([swept.gpus, swept.stages, swept.tp, swept.ep, swept.moe_tp, swept.pcp]) for swept in sweeps
+    ]
     number = np.unique(np.concatenate(shapes, axis=1), axis=1, return_inverse=True)[1].reshape(-1)
     layouts = np.split(number, np.cumsum([len(swept) for swept in sweeps])[:-1])
     prompts = []

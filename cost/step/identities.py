@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import Layout, StageSpec
+from cost.inputs.layout import Layout, StageSpec, StageWidths
 from cost.inputs.workload import StepShape
 from cost.principles.step import balancing_batch
 from cost.principles.tiers import CacheTier, cache_tiers
@@ -54,7 +54,7 @@ def identities(deployment: Deployment, layout: Layout, score: Score) -> Identiti
     gpu = deployment.cluster.domain_of(first_stage.gpus[0]).gpu
     try:
         over: tuple[float | None, float | None] = over_two_domains(
-            deployment, first_stage, layout.tp, score.batch
+            deployment, first_stage, score.batch, **layout.widths
         )
     except InputError:
         over = None, None
@@ -62,7 +62,7 @@ def identities(deployment: Deployment, layout: Layout, score: Score) -> Identiti
     return Identities(
         step_tokens=score.batch * workload.tokens_per_pass * sum(len(stage.gpus) for stage in stages),
         balancing_batch=balancing_batch(deployment.model, gpu),
-        output_over_input=output_over_input(deployment, first_stage, layout.tp, score.batch)
+        output_over_input=output_over_input(deployment, first_stage, score.batch, **layout.widths)
         if decodes
         else None,
         tiers=cache_tiers(gpu),
@@ -72,7 +72,9 @@ def identities(deployment: Deployment, layout: Layout, score: Score) -> Identiti
     )
 
 
-def output_over_input(deployment: Deployment, stage: StageSpec, tp: int, batch: float) -> float:
+def output_over_input(
+    deployment: Deployment, stage: StageSpec, batch: float, **widths: Unpack[StageWidths]
+) -> float:
     """Return GPU-seconds of an output token over those of an input token.
 
     Both on the GPUs of ``stage`` with evenly loaded experts: a decode step of ``batch`` sequences per GPU, and the
@@ -82,11 +84,14 @@ def output_over_input(deployment: Deployment, stage: StageSpec, tp: int, batch: 
     prefill = replace(
         deployment, workload=replace(workload, phase="prefill", batch=1, draft_tokens=0, accept_length=1.0)
     )
-    output_s = _step_s(deployment, stage, tp, batch, len(stage.gpus)) / (batch * workload.tokens_per_step)
-    return output_s / (_step_s(prefill, stage, tp, 1.0, len(stage.gpus)) / workload.context)
+    gpus = len(stage.gpus)
+    output_s = _step_s(deployment, stage, batch, gpus, **widths) / (batch * workload.tokens_per_step)
+    return output_s / (_step_s(prefill, stage, 1.0, gpus, **widths) / workload.context)
 
 
-def over_two_domains(deployment: Deployment, stage: StageSpec, tp: int, batch: float) -> tuple[float, float]:
+def over_two_domains(
+    deployment: Deployment, stage: StageSpec, batch: float, **widths: Unpack[StageWidths]
+) -> tuple[float, float]:
     """Return seconds of a step where one domain holds the EP group, and where each of two holds half of it.
 
     Whole model on the GPUs of ``stage``, evenly loaded experts, ``batch`` sequences per GPU.
@@ -98,12 +103,20 @@ def over_two_domains(deployment: Deployment, stage: StageSpec, tp: int, batch: f
     """
     deployment.rates(stage).require_scale_out()
     gpus = len(stage.gpus)
-    return _step_s(deployment, stage, tp, batch, gpus), _step_s(deployment, stage, tp, batch, gpus / 2)
+    one, two = (_step_s(deployment, stage, batch, part, **widths) for part in (gpus, gpus / 2))
+    return one, two
 
 
-def _step_s(deployment: Deployment, stage: StageSpec, tp: int, batch: float, domain_gpus: float) -> float:
+def _step_s(
+    deployment: Deployment,
+    stage: StageSpec,
+    batch: float,
+    domain_gpus: float,
+    **widths: Unpack[StageWidths],
+) -> float:
     """Return seconds of a step of the whole model on the GPUs of one stage."""
     ep = len(stage.gpus)
-    shape = StepShape(tp=tp, attention_dp=ep / tp, ep=ep, domain_gpus=domain_gpus)
+    tp, dcp, pcp = widths["tp"], widths.get("dcp", 1), widths.get("pcp", 1)
+    shape = StepShape(tp=tp, attention_dp=ep / tp, ep=ep, domain_gpus=domain_gpus, dcp=dcp, pcp=pcp)
     shape = shape.under(deployment.workload, batch)
     return float(even_step(deployment.model, shape, deployment.machine(stage)).total_s)

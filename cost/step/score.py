@@ -201,7 +201,7 @@ class LayoutScorer:
             stages,
             uses,
             [_stage_key(deployment, *pair) for pair in zip(stages, uses, strict=True)],
-            replica_memory(deployment, stages, tp=layout.tp, moe_tp=layout.moe_tp, slots=slots),
+            replica_memory(deployment, stages, slots=slots, **layout.widths),
         )
 
     @property
@@ -395,11 +395,10 @@ def _replica_cost(
                 deployment,
                 stage,
                 sequences,
-                layout.tp,
-                uses[index],
+                use=uses[index],
                 last=is_last,
-                moe_tp=layout.moe_tp,
                 fair=fair,
+                **layout.widths,
             )
         cost = known[key]
         seconds.append(float(cost.total_s))
@@ -437,7 +436,7 @@ def _evidence(
     kinds = [
         figure.kind for stage in stages for figure in deployment.machine(stage).efficiency.figures().values()
     ]
-    kernels = [kernel for stage in stages if (kernel := deployment.kernel(stage, tp=layout.tp))]
+    kernels = [kernel for stage in stages if (kernel := deployment.kernel(stage, tp=layout.tp // layout.pcp))]
     kinds += [figure.kind for kernel in kernels for figure in kernel.figures().values()]
     for domain in specs.values():
         dtypes = {*deployment.model.precision.values(), "bf16"}

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cost.experts.tokens.reach import ExpertUse
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import Layout, StageSpec
+from cost.inputs.layout import Layout, StageSpec, StageWidths
 from cost.inputs.machine import NO_RUNS, Efficiency, Machine, NearRuns, Rates
 from cost.inputs.workload import StepShape
 from cost.model import Layer, Model, StageShard
@@ -82,10 +83,9 @@ def near_runs(deployment: Deployment, layout: Layout, batch: float) -> NearRuns:
         return NO_RUNS
     shape = with_even_slots(
         StepShape(
-            tp=float(layout.tp),
+            **layout.widths,
             attention_dp=layout.attention_dp,
             ep=layout.ep,
-            moe_tp=layout.moe_tp,
             slots=0.0 if deployment.model.moe is None else deployment.model.moe.experts,
             domain_gpus=deployment.smallest_part(stage),
         )
@@ -184,26 +184,24 @@ def batch_cost(
     deployment: Deployment,
     stage: StageSpec,
     sequences: float,
-    tp: int,
     use: ExpertUse | None,
     *,
     last: bool,
-    moe_tp: int = 1,
     fair: bool = False,
+    **widths: Unpack[StageWidths],
 ) -> StepCost:
     """Return what ``sequences`` per GPU cost on one stage, in two half batches where that was asked for.
 
     ``use``: the experts' part of the stage's MoE layers, in order; None for a dense stage, or where each expert is
-    cut into ``moe_tp`` parts. ``last``: whether the stage holds the output head. ``fair``: tokens share links max-min
-    fairly, else as the busiest link alone has it.
+    cut into parts. ``last``: whether the stage holds the output head. ``fair``: tokens share links max-min fairly,
+    else as the busiest link alone has it.
     """
     gpus, model = len(stage.gpus), deployment.model
     slots = 0.0 if use is None else float(gpus * use.fixed_slots.max())
     group = StepShape(
-        tp=tp,
-        attention_dp=gpus / tp,
-        ep=gpus / moe_tp,
-        moe_tp=moe_tp,
+        **widths,
+        attention_dp=gpus / widths["tp"],
+        ep=gpus / widths.get("moe_tp", 1),
         slots=slots,
         domain_gpus=deployment.smallest_part(stage),
     )

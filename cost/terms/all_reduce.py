@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.inputs.machine import Rates
 from cost.inputs.workload import StepShape
@@ -29,20 +30,35 @@ def all_reduce_part(
     where the scale-out link is no faster than the scale-up one, crossing more domains is never faster: neither at
     equal ``tp``, nor for equal vectors as ``tp`` grows over domains of one size.
     """
-    tp = np.asarray(shape.tp, dtype=np.float64)
+    tp = np.asarray(shape.width, dtype=np.float64)
     vectors = tp * shape.tokens * hidden * ACTIVATION_BYTES
     inside = np.minimum(tp, shape.domain_gpus)
     domains = tp / inside
     calls = np.where(tp > 1, times, 0.0)
-    up_s = calls * 2 * (inside - 1) / inside * vectors / rates.up_bytes_per_s
+    up_bytes = calls * 2 * (inside - 1) / inside * vectors
     out_bytes = calls * 2 * (domains - 1) / domains * vectors / inside
+    return collective(up_bytes, out_bytes, domains, calls=calls, rates=rates, layers=layers)
+
+
+def collective(
+    up_bytes: NDArray[np.float64],
+    out_bytes: NDArray[np.float64],
+    domains: NDArray[np.float64],
+    *,
+    calls: Quantity,
+    rates: Rates,
+    layers: Quantity,
+    term: str = "all_reduce",
+) -> AllReduce:
+    """Return ``calls`` collectives a layer of so many bytes of each GPU in all, in ``ceil(log2(d))`` rounds."""
     out_s = np.zeros_like(out_bytes)
     if np.any(out_bytes > 0):
         rates.require_scale_out()
         out_s = out_bytes / rates.out_bytes_per_s
     rounds = np.maximum(0.0, np.ceil(np.log2(domains) - _ROUNDING))
     latency_s = rates.up_latency_s + np.where(out_bytes > 0, rounds * rates.out_latency_s, 0.0)
-    return AllReduce(up_s, out_s, calls, latency_s, layers, calls * rounds)
+    up_s = up_bytes / rates.up_bytes_per_s
+    return AllReduce(up_s, out_s, calls, latency_s, layers, calls * rounds, term)
 
 
 def all_reduces(layer: Layer, shape: StepShape) -> Quantity:
@@ -52,11 +68,11 @@ def all_reduces(layer: Layer, shape: StepShape) -> Quantity:
     """
     if not isinstance(layer.ffn, MoeFfn) or layer.ffn.shared_params:
         return float(layer.parts)
-    return layer.parts - (np.asarray(shape.attention_dp) > 1).astype(float)
+    return layer.parts - (np.asarray(shape.token_groups) > 1).astype(float)
 
 
 def _add(parts: Parts, at: LayerStep) -> None:
-    if np.any(np.asarray(at.shape.tp) > 1):
+    if np.any(np.asarray(at.shape.width) > 1):
         times, rates = all_reduces(at.layer, at.shape), at.machine.rates
         reduce = all_reduce_part(at.model.hidden, at.shape, times=times, rates=rates, layers=at.count)
         parts.reduces.append(reduce)

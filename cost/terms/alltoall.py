@@ -34,7 +34,7 @@ def even_alltoall_parts(model: Model, moe: MoeFfn, shape: StepShape, machine: Ma
     One attention group alone needs none: each of its GPUs has every token, and the all-reduce adds up. Experts
     that are cut into parts (``moe_tp``) get every token of the group: an all-gather.
     """
-    groups, ep = np.asarray(shape.attention_dp), np.asarray(shape.gpus)
+    groups, ep = np.asarray(shape.token_groups), np.asarray(shape.gpus)
     if not np.any(groups > 1):
         return []
     routing = routing_of(moe)
@@ -210,7 +210,7 @@ def _add(parts: Parts, at: LayerStep) -> None:
 
 def _add_placed(cost: StepCost, at: PlacedExperts, shape: StepShape, _: Efficiency) -> None:
     """Both ways of every MoE layer; nothing is sent where one attention group has all tokens."""
-    if not np.any(np.asarray(shape.attention_dp) > 1):
+    if not np.any(np.asarray(shape.token_groups) > 1):
         return
     machine, domain = at.deployment.machine(at.stage), at.deployment.domains(at.stage)
     weight = at.use.repeats / (at.use.share.shape[0] if at.use.hits is None else len(at.use.hits.gpus))

@@ -33,16 +33,16 @@ def attention_works(
 
     Notes
     -----
-    Projections: ``2 * matmul_params`` flop a token, weights / tp read once a step. Decode scores: the attention's
+    Projections: ``2 * matmul_params`` flop a token, weights / width read once a step. Decode scores: the attention's
     own flop over the cache, and the cache of the group's sequences over the parts that tensor parallelism cuts it
-    into (1 for MLA: every rank reads all of it). Scores are multiplied in the cache's own format where the chip can,
-    as FlashMLA and TensorRT-LLM do with FP8 caches, else in BF16.
+    into (1 for MLA: every rank reads all of it), and context parallelism that. Scores are multiplied in the cache's
+    own format where the chip can, as FlashMLA and TensorRT-LLM do with FP8 caches, else in BF16.
     Prompt scores: flop alone, since keys and values were just computed. Where a cache holds the first ``c`` of the
     ``L`` tokens of a prompt, the rest attend to all before them: ``L f(L) - c f(c)`` flop a prompt, with ``f(n)``
     those of a token of a prompt of ``n``; the cache of the ``c`` is read once, and MLA rebuilds their keys and values
     from the latents (``2 * kv_b`` flop each), as engines that prefill in chunks do.
     """
-    stored = (attention.matmul_params + attention.other_params) * bytes_per_param(weights) / shape.tp
+    stored = (attention.matmul_params + attention.other_params) * bytes_per_param(weights) / shape.width
     works = [
         weight_work(
             "attention",
@@ -50,7 +50,7 @@ def attention_works(
             "hbm.weights",
             flop=2 * attention.matmul_params * shape.tokens,
             read=stored,
-            columns=hidden / shape.tp,
+            columns=hidden / shape.width,
             weights=weights,
             rates=rates,
         )
@@ -66,7 +66,7 @@ def _decode_scores(attention: Attention, shape: StepShape, kv_dtype: str, rates:
     eight = rates.unit.get(kv_dtype) == "fp8"
     flop_per_s = rates.flop_per_s[kv_dtype if eight else "bf16"]
     read = attention.read_bytes(shape.context, cache_bytes_per_element(kv_dtype))
-    cache = shape.sequences * shape.tp * read / attention.kv_shards(shape.tp)
+    cache = shape.sequences * shape.tp * attention.cache_share(read, shape.context, shape.tp, shape.dcp)
     flop = shape.sequences * shape.queries * attention.decode_flop(shape.context)
     wide = "attention.decode.bf16"
     unit = Unit(wide)
@@ -92,7 +92,7 @@ def _prompt_scores(attention: Attention, shape: StepShape, kv_dtype: str, rates:
         rebuilt = attention.modules["kv_b"] if attention.kind == "mla" else 0
         flop = prompts * (new_flop + 2 * rebuilt * cached)
         held = attention.cache_bytes(cached, cache_bytes_per_element(kv_dtype))
-        cache = prompts * shape.tp * held / attention.kv_shards(shape.tp)
+        cache = prompts * shape.tp * held / attention.kv_shards(shape.width)
     seconds = flop / rates.flop_per_s["bf16"], cache / rates.hbm_bytes_per_s
     return Work("attention", (Unit("attention.prefill"),), "hbm.cache", *seconds)
 

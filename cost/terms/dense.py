@@ -42,11 +42,11 @@ def _add(parts: Parts, at: LayerStep) -> None:
     ffn, shape, precision = at.layer.ffn, at.shape, at.model.precision
     if isinstance(ffn, MoeFfn):
         dense: list[tuple[int, Quantity, str]] = [
-            (ffn.shared_params, shape.tp, precision["shared"]),
+            (ffn.shared_params, shape.width, precision["shared"]),
             (ffn.router_params, 1.0, precision["router"]),
         ]
     else:
-        dense = [(ffn.params, shape.tp, precision["dense"])]
+        dense = [(ffn.params, shape.width, precision["dense"])]
     hidden, rates = at.model.hidden, at.machine.rates
     for params, tp, weights in dense:
         if params:
@@ -60,7 +60,7 @@ def add_head(parts: Parts, model: Model, shape: StepShape, machine: Machine, las
     work = dense_work(
         model.head_params,
         tokens=shape.sequences * shape.queries + prompts,
-        tp=shape.tp,
+        tp=shape.width,
         hidden=model.hidden,
         weights=model.precision["head"],
         rates=machine.rates,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cost.terms.all_reduce import ALL_REDUCE
 from cost.terms.alltoall import COMBINE, DISPATCH
 from cost.terms.attention import ATTENTION, RANKS
+from cost.terms.context import CONTEXT
 from cost.terms.dense import DENSE, HEAD
 from cost.terms.experts import EXPERTS
 from cost.terms.fetch import FETCH
@@ -14,7 +15,7 @@ from cost.terms.pipeline import BUBBLE, HOPS
 TERMS = {
     term.name: term
     for term in (
-        ATTENTION, DENSE, HEAD, EXPERTS, FETCH, DISPATCH, COMBINE, ALL_REDUCE, HOPS, BUBBLE,
+        ATTENTION, DENSE, HEAD, EXPERTS, FETCH, DISPATCH, COMBINE, ALL_REDUCE, CONTEXT, HOPS, BUBBLE,
         OVERHEAD, SPARSE, ENGINE, RANKS,
     )
 }  # fmt: skip

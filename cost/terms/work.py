@@ -205,7 +205,7 @@ class LinkPart:
 
 @dataclass(frozen=True, eq=False)
 class AllReduce:
-    """All-reduces of ``layers`` equal layers: seconds at peak on each fabric, calls, latency of one.
+    """All-reduces or their halves in ``layers`` equal layers: seconds at peak on each fabric, calls, latency of one.
 
     ``crossing``: rounds between domains of all calls of a layer; 0 inside a domain.
     """
@@ -216,6 +216,7 @@ class AllReduce:
     latency_s: Quantity
     layers: Quantity = 1.0
     crossing: Quantity = 0.0
+    term: str = "all_reduce"
 
 
 _Part = TypeVar("_Part", Work, LinkPart, AllReduce)
@@ -405,7 +406,7 @@ class StepCost:
             calls = part.layers * part.calls
             seconds = seconds + calls * (efficiency["delay.all_reduce"] + part.latency_s)
             seconds = seconds + part.layers * part.crossing * efficiency["delay.all_reduce_out"]
-        self._sent("all_reduce", up_s, out_s, seconds, rates)
+        self._sent(part.term, up_s, out_s, seconds, rates)
 
     def add_spread(self, part: LinkPart, weight: float, rates: Rates) -> None:
         """Count dispatch or combine of every layer in every scenario, seconds ``[scenarios, layers]``."""

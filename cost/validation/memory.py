@@ -291,6 +291,7 @@ def _shape(log: StartLog) -> StepShape:
         attention_dp=float(log.dp),
         ep=float(ep),
         moe_tp=float(moe_tp),
+        dcp=float(log.dcp),
         stages=float(log.pp),
         domain_gpus=float(gpus),
     )
@@ -334,4 +335,4 @@ def _token_bytes(log: StartLog, model: Model, workload: Workload) -> float | Non
             return None
     shape = _shape(log).under(workload, 1.0)
     _, cache, _ = shard_bytes(model, workload, model.whole, shape, slots=0.0)
-    return float(cache) / log.tp / _CONTEXT_TOKENS / log.pp / log.dcp
+    return float(cache) / log.tp / _CONTEXT_TOKENS / log.pp

@@ -196,11 +196,11 @@ class Bench:
         limit = self._limit(batch)
         best: Reached | str = result
         rows = np.flatnonzero(able)
-        tried: set[tuple[int, int]] = set()
+        tried: set[tuple[object, ...]] = set()
         rate, plan_rate = getattr(swept, self.rate), getattr(self.plan.score, self.rate)
         for row in rows[np.argsort(-rate[rows], kind="stable")].tolist():
             bound = float(rate[row]) / plan_rate - 1
-            layout = int(swept.layout[row]), int(swept.tp[row])
+            layout = int(swept.layout[row]), *swept.widths_of(row).values()
             if len(tried) == MOST_PLACED or (isinstance(best, Reached) and bound <= best.gain):
                 break
             if layout in tried:

@@ -322,7 +322,7 @@ def _fewer_than_gpus(deployment: Deployment, empty: CompareRow, fastest: float) 
 
     def layouts() -> list[PoolLayout]:
         variant = swept.variants[swept.layout[index]]
-        shape = Shape(variant.arrangement.replicas, int(swept.tp[index]), int(swept.moe_tp[index]))
+        shape = Shape(variant.arrangement.replicas, **swept.widths_of(index))
         return [(deployment.with_batch(float(swept.batch[index])), shape.split(variant.ranges))]
 
     def pools() -> list[PoolFit]:

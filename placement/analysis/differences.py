@@ -122,7 +122,7 @@ def _same(left: Any, right: Any) -> bool:
 
 def _layout(plan: Plan, data: Facts) -> Facts:
     """Return how a model is split."""
-    keys = ("replicas", "stages", "ep", "tp", "attention_dp", "batch_per_gpu", "gpus_used")
+    keys = ("replicas", "stages", "ep", "tp", "dcp", "pcp", "attention_dp", "batch_per_gpu", "gpus_used")
     copies = max((part.slots - part.experts for part in plan.experts if part is not None), default=None)
     return {
         **{key: data["layout"][key] for key in keys},

@@ -89,7 +89,7 @@ def _machines(plan: Plan) -> Iterator[tuple[StageSpec, Machine, Kernel | None]]:
             key = machine, len(plan.deployment.domain_set(stage)) > 1
             if key not in yielded:
                 yielded.append(key)
-                yield stage, machine, plan.deployment.kernel(stage, tp=plan.layout.tp)
+                yield stage, machine, plan.deployment.kernel(stage, tp=plan.layout.tp // plan.layout.pcp)
 
 
 def term_evidence(plan: Plan, term: str) -> Evidence | None:

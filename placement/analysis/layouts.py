@@ -43,7 +43,7 @@ def other_widths(plan: Plan) -> Iterator[tuple[str, str, int, PlacedLayout | str
     layout, cut = plan.layout, plan.layout.moe_tp > 1
     base = _Widths.of([stage.gpus for stage in layout.replicas[0]], layout.tp)
     shapes: dict[_Widths, Shape] = {}
-    for shape in enumerate_shapes(plan.deployment.cluster, plan.deployment.model, cut_experts=cut):
+    for shape in enumerate_shapes(plan.deployment, cut_experts=cut):
         if (shape.moe_tp > 1) == cut:
             shapes.setdefault(_Widths.of(shape.replicas[0], shape.tp), shape)
     rows: list[tuple[str, str, list[_Widths]]] = []
@@ -133,6 +133,6 @@ def _too_full(plan: Plan, shape: Shape, slots: Sequence[Ints]) -> str:
     """Return how much HBM one sequence a group lacks."""
     groups = shape.replicas[0]
     stages = stage_specs(groups, equal_ranges(len(plan.deployment.model.layers), len(groups)))
-    memories = replica_memory(plan.deployment, stages, tp=shape.tp, slots=slots, moe_tp=shape.moe_tp)
+    memories = replica_memory(plan.deployment, stages, slots=slots, **shape.widths)
     over = max(memory.used(batch_of(1, shape.tp)) - memory.usable for memory in memories)
     return f"does not fit HBM: {max(over, 0.0) / 1e9:,.1f} GB per GPU too few for one sequence a group"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -12,6 +13,7 @@ from cost.experts.dispatch import DispatchPolicy
 from placement.arrays import Floats
 from placement.engines.findings import BAD, Finding, Inspected, NoRowsError, RowRules, Rows, inspect_rows
 from placement.engines.mapping import ExpertMapping, ModelFacts
+from topology.base.errors import called
 
 Role = Literal["both", "prefill", "decode"]
 
@@ -41,6 +43,8 @@ class Launch:
         What the replica does: prefill, decode, or both.
     module:
         Python module that serves in place of the engine's own command; empty: none.
+    dcp, pcp:
+        Context parallelism, as of :class:`cost.inputs.layout.Layout`.
     offset:
         Added to the ports where a replica's hosts meet: replicas that share a host differ in it.
     """
@@ -61,6 +65,8 @@ class Launch:
     role: Role = "both"
     module: str = ""
     offset: int = 0
+    dcp: int = 1
+    pcp: int = 1
 
     @property
     def stages(self) -> int:
@@ -99,6 +105,8 @@ class Engine(ABC):
         Where it takes requests by default.
     ranks_are_tasks:
         Whether each GPU has a process that something else starts (MPI), not one a host.
+    contexts:
+        What it says of context parallelism, ``dcp`` and ``pcp``, by the version read; absent: it has none.
     rules:
         What it does about each mistake that rows of expert ids can have.
     """
@@ -113,6 +121,7 @@ class Engine(ABC):
     framework: ClassVar[str] = ""
     port: ClassVar[int] = 8000
     ranks_are_tasks: ClassVar[bool] = False
+    contexts: ClassVar[Mapping[str, str]] = {}
     rules: ClassVar[RowRules]
 
     @property
@@ -186,6 +195,14 @@ class Engine(ABC):
 
     def cannot_run(self, launch: Launch) -> str:
         """Return why it cannot be started this way, and the option that avoids it; empty if it can."""
+        return ""
+
+    def no_context(self, launch: Launch) -> str:
+        """Return why it cannot have a plan's context parallelism, and the option that avoids it; empty if it can."""
+        for name, width in (("dcp", launch.dcp), ("pcp", launch.pcp)):
+            if width > 1 and name not in self.contexts:
+                option = f"make the plan with rackplan plan {called(name)} 1"
+                return f"{self.title} ({self.version}) has no {name} beside a map of experts; {option}"
         return ""
 
     def inspect(self, path: Path, facts: ModelFacts, ranks: int) -> Inspected:

@@ -97,7 +97,7 @@ def export_plan(
         )
     mapping = mapping_of(plan)
     launch = _launch(plan, mapping, file, facts, tp, served, role)
-    reason = engine.cannot_run(launch) or engine.cannot_hold(mapping)
+    reason = engine.cannot_run(launch) or engine.no_context(launch) or engine.cannot_hold(mapping)
     if reason:
         raise InputError(f"{engine.title} cannot hold this plan: {reason}.")
     text = engine.write(mapping, facts)
@@ -109,7 +109,7 @@ def export_plan(
         mapping,
         launch,
         tuple(engine.flags(launch)),
-        (*engine.warnings(launch), *_notes(plan, launch)),
+        (*engine.warnings(launch), *_contexts(engine, launch), *_notes(plan, launch)),
         tuple(rank_places(plan)),
         _balancedness(plan, engine, launch.tp),
         mean_of(plan.balancedness.values()),
@@ -189,6 +189,8 @@ def _launch(
         model=served or served_name(plan.deployment.model),
         ep=mapping.ranks,
         tp=width,
+        dcp=plan.layout.dcp,
+        pcp=plan.layout.pcp,
         attention_dp=mapping.ranks // width,
         nodes=len(nodes),
         redundant=mapping.redundant,
@@ -198,6 +200,12 @@ def _launch(
         cut=tuple(len(stage.layers) for stage in plan.layout.replicas[0]),
         role=role,
     )
+
+
+def _contexts(engine: Engine, launch: Launch) -> list[str]:
+    """What the engine says of the context parallelism of a plan."""
+    widths = {"dcp": launch.dcp, "pcp": launch.pcp}
+    return [f"{name} {width}: {engine.contexts[name]}" for name, width in widths.items() if width > 1]
 
 
 def _notes(plan: Plan, launch: Launch) -> list[str]:

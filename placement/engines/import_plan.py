@@ -9,6 +9,7 @@ import numpy as np
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
+from cost.layouts.contexts import given_context
 from cost.memory.batches import batch_of
 from placement.analysis.failures import find_failures
 from placement.engines.mapping import ExpertMapping, experts_of
@@ -113,13 +114,14 @@ def imported_plan(
 
 def _shape(deployment: Deployment, ranks: int, stages: int, tp: int) -> Shape:
     """Return the layout that the planner would use for such groups; else consecutive GPUs."""
-    for shape in enumerate_shapes(deployment.cluster, deployment.model):
+    for shape in enumerate_shapes(deployment):
         groups = shape.replicas[0]
         if shape.tp == tp and len(groups) == stages and all(len(group) == ranks for group in groups):
             return shape
     count = len(deployment.cluster.gpus) // (ranks * stages)
     gpus = np.arange(count * stages * ranks).reshape(count, stages, ranks).tolist()
-    return Shape(tuple(tuple(tuple(group) for group in replica) for replica in gpus), tp)
+    groups_of = tuple(tuple(tuple(group) for group in replica) for replica in gpus)
+    return Shape(groups_of, tp, 1, *given_context(deployment, tp))
 
 
 def _laid_out(deployment: Deployment, mapping: ExpertMapping, shape: Shape) -> tuple[Deployment, Layout]:
@@ -141,7 +143,7 @@ def _laid_out(deployment: Deployment, mapping: ExpertMapping, shape: Shape) -> t
             f"{largest:,.9g} sequences per GPU."
         )
     deployment = deployment.with_batch(batch)
-    ranges = split_layers(deployment, groups, tp=shape.tp, slots=slots)
+    ranges = split_layers(deployment, groups, slots=slots, **shape.widths)
     return deployment, Layout(
-        tuple(tuple(stage_specs(members, ranges)) for members in shape.replicas), shape.tp
+        tuple(tuple(stage_specs(members, ranges)) for members in shape.replicas), **shape.widths
     )

@@ -3,15 +3,17 @@
 Read from the wheel of version 0.5.23: ``srt/eplb/expert_location.py`` (loading, nearest copy, static dispatch),
 ``srt/eplb/expert_location_dispatch.py`` (the three dispatch algorithms), ``srt/eplb/lplb_solver.py`` (the
 architectures that may use ``lp``), ``srt/arg_groups/fields`` (flags: ``--dp-size N --enable-dp-attention`` is
-deprecated for ``--attn-dp-size N``), ``srt/distributed/utils.py`` (``SGLANG_PP_LAYER_PARTITION``). Rows of dense
-layers are looked at like all others when SGLang starts, so each must hold every expert: they get slot j = expert j
-mod E, SGLang's own trivial map.
+deprecated for ``--attn-dp-size N``; ``--dcp-size``, ``--enable-prefill-cp``), ``srt/distributed/utils.py``
+(``SGLANG_PP_LAYER_PARTITION``). Rows of dense layers are looked at like all others when SGLang starts, so each must
+hold every expert: they get slot j = expert j mod E, SGLang's own trivial map.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -43,6 +45,11 @@ class Sglang(Engine):
         "set by --ep-dispatch-algorithm: static, one copy per source rank (on its GPU, else on its node, "
         "else round-robin); dynamic, evenly; lp, minimizing the busiest GPU per batch"
     )
+    contexts: ClassVar[Mapping[str, str]] = {
+        "dcp": "SGLang has it for latents, and for grouped queries with its Triton and FlashInfer backends "
+        "(TRTLLM MHA: open pull request #32795)",
+        "pcp": "SGLang has it on NVIDIA GPUs, not together with decode context parallelism",
+    }
     rules = RowRules(
         not_whole=Outcome("refused", "SGLang uses it as a list index and fails"),
         length=Outcome("refused", "SGLang makes one tensor of all rows and fails"),
@@ -98,6 +105,11 @@ class Sglang(Engine):
         lines = [f"{start} --model-path {launch.model}", f"--tp-size {ranks} --ep-size {ranks}"]
         if launch.attention_dp > 1:
             lines.append(f"--attn-dp-size {launch.attention_dp}")
+        if launch.dcp > 1:
+            lines.append(f"--dcp-size {launch.dcp}")
+        if launch.pcp > 1:
+            strategy = "interleave" if launch.architecture == "DeepseekV32ForCausalLM" else "zigzag"
+            lines.append(f"--enable-prefill-cp --cp-strategy {strategy} --attn-cp-size {launch.pcp}")
         if launch.stages > 1:
             lines.append(f"--pp-size {launch.stages}")
         if launch.nodes > 1 and not launch.module:

@@ -14,6 +14,7 @@ import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from placement.engines.engine import Engine, Launch
 from placement.engines.findings import Finding, NoRowsError, Outcome, RowRules, Rows
@@ -37,8 +38,12 @@ def serve_lines(launch: Launch, *flags: str) -> list[str]:
         start = f"VLLM_PP_LAYER_PARTITION={','.join(map(str, launch.cut))} {start}"
     lines = [
         f"{start} {launch.model} {' '.join(('--enable-expert-parallel', *flags))}",
-        f"--tensor-parallel-size {launch.tp}",
+        f"--tensor-parallel-size {launch.tp // launch.pcp}",
     ]
+    if launch.dcp > 1:
+        lines.append(f"--decode-context-parallel-size {launch.dcp}")
+    if launch.pcp > 1:
+        lines.append(f"--prefill-context-parallel-size {launch.pcp}")
     if launch.attention_dp > 1:
         lines.append(f"--data-parallel-size {launch.attention_dp}")
     if launch.stages > 1:
@@ -107,6 +112,10 @@ class Vllm(ServedByVllm):
     released = False
     framework = "vllm"
     split_words = "evenly over the copies of an expert"
+    contexts: ClassVar[Mapping[str, str]] = {
+        "dcp": "vLLM has it for latents (#23734) and grouped queries (#24864, #25438)",
+        "pcp": "vLLM has it for latents (#46570), and with several attention groups in open pull request #57075",
+    }
     rules = RowRules(
         not_whole=Outcome("refused", "expert ids are whole numbers"),
         length=Outcome("refused", "every layer must have num_slots ids"),

@@ -9,7 +9,9 @@ copy), ``ascend_config.py`` (the path), ``patch/platform/patch_fused_moe.py`` (s
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from cost.experts.assignment import Assignment
 from cost.experts.dispatch import DISPATCH_POLICIES, rank_shares, rank_tp
@@ -34,6 +36,10 @@ class VllmAscend(ServedByVllm):
         "copies, with tensor parallelism "
         "above 1 (rank % tp + rank // tp + expert) mod copies; nearly an even split where ranks are many"
     )
+    contexts: ClassVar[Mapping[str, str]] = {
+        "dcp": "vllm-ascend has it for latents and grouped queries on Atlas A2 and A3",
+        "pcp": "vllm-ascend has it on Atlas A2 and A3; it gathers all keys and values on each rank",
+    }
     rules = RowRules(
         not_whole=Outcome("refused", "vllm-ascend makes an integer tensor of it and fails, or rounds it"),
         length=Outcome("refused", "vllm-ascend makes one tensor of a layer's devices and fails"),

@@ -260,7 +260,7 @@ def _pools(
             column.role,
             column.shape,
             column.batch,
-            column.tp,
+            column.cut,
             round(math.log(column.step_s), 9),
         )
         previous = pools.get(same)

@@ -249,10 +249,10 @@ def _keep_few_layouts(built: FleetModel) -> None:
     if problem.most_layouts is None:
         return
     names = {allowed.kind: allowed.spec.gpu.name for allowed in problem.classes}
-    counts: dict[tuple[int, str, frozenset[str], tuple[int, ...], int], list[Any]] = {}
+    counts: dict[tuple[int, str, frozenset[str], tuple[int, ...], tuple[int, int, int]], list[Any]] = {}
     for column, count in zip(problem.columns, built.count, strict=True):
         on = frozenset(names[block.kind] for block in column.shape.blocks)
-        counts.setdefault((column.model, column.role, on, column.shape.sizes, column.tp), []).append(count)
+        counts.setdefault((column.model, column.role, on, column.shape.sizes, column.cut), []).append(count)
     used: dict[tuple[object, ...], list[Any]] = {}
     for number, ((index, role, on, *_), variables) in enumerate(counts.items()):
         allowed = model.new_bool_var(f"layout{number}")

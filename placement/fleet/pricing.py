@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.inputs.deployment import Deployment
+from cost.inputs.layout import widths_label
 from cost.layouts import Sweep, sweep
+from cost.layouts.arrays import pairs
 from cost.layouts.candidates import arrangement_of
 from cost.layouts.deployable import MAX_MIXED_GPUS
 from cost.layouts.idle_gpus import arranged_in
@@ -65,15 +67,27 @@ class Column:
     step_s: float
     limit_s: float
     besides_s: float = 0.0
+    dcp: int = 1
+    pcp: int = 1
 
     def label(self, *, moe: bool) -> str:
         """The layout in a few letters: ``EP72 TP1 PP1``."""
-        return f"EP{max(self.shape.sizes)} " * moe + f"TP{self.tp} PP{self.shape.stages}"
+        ep = max(self.shape.sizes) if moe else None
+        return widths_label(ep, 1, self.tp, self.shape.stages, self.dcp, self.pcp)
+
+    @property
+    def cut(self) -> tuple[int, int, int]:
+        """Width of tensor parallelism, and context parallelism (:class:`cost.inputs.layout.Layout`)."""
+        return self.tp, self.dcp, self.pcp
+
+    def rows(self, swept: Sweep) -> NDArray[np.bool_]:
+        """Rows of a sweep that are cut so."""
+        return np.asarray((swept.tp == self.tp) & (swept.dcp == self.dcp) & (swept.pcp == self.pcp))
 
     @property
     def kind(self) -> Kind:
         """Which model in which role has which layout."""
-        return self.model, self.role, self.shape, self.tp
+        return self.model, self.role, self.shape, self.cut
 
     @property
     def phases(self) -> tuple[str, ...]:
@@ -122,7 +136,7 @@ def sweep_shapes(cluster: Cluster, classes: Sequence[DomainClass], traffic: Traf
 
 Reached = Mapping["Kind", float]
 """Part of their price that replicas of a kind reach where their experts are placed, of kinds that were."""
-Kind = tuple[int, str, Shape, int]
+Kind = tuple[int, str, Shape, tuple[int, int, int]]
 
 
 def price(
@@ -301,8 +315,9 @@ class _Side:
         """
         swept, rate, place = self.sweep, self.requests_per_s, self.place
         rows = np.flatnonzero(mask & (rate > 0))
-        order = rows[np.lexsort((swept.step_s[rows], swept.tp[rows], -rate[rows], place[rows]))]
-        widths = place[order] * (int(np.max(swept.tp, initial=0)) + 1) + swept.tp[order]
+        cut = pairs(swept.tp, pairs(swept.dcp, swept.pcp))
+        order = rows[np.lexsort((swept.step_s[rows], cut[rows], -rate[rows], place[rows]))]
+        widths = pairs(place, cut)[order]
         best_rows = order[np.sort(np.unique(widths, return_index=True)[1])]
         return [
             Column(
@@ -317,6 +332,8 @@ class _Side:
                 float(swept.step_s[row]),
                 float(limit_s[row]),
                 0.0 if besides_s is None else float(besides_s[row]),
+                int(swept.dcp[row]),
+                int(swept.pcp[row]),
             )
             for row in best_rows.tolist()
         ]
@@ -397,7 +414,7 @@ def step_at(traffic: Traffic, column: Column, stages: tuple[Group, ...], request
     """
     deployment = traffic.deployment(column.model, column.role)
     swept, _ = price_on(deployment, [(column.shape, stages)], traffic, column.role)
-    row = np.flatnonzero((swept.tp == column.tp) & (swept.batch == column.batch))[:1]
+    row = np.flatnonzero(column.rows(swept) & (swept.batch == column.batch))[:1]
     if column.role == BOTH:
         held, _ = Stays.of(swept, [(1.0, deployment.workload.of_prompt)]).at_rate(
             row, np.array([requests_per_s])
@@ -430,7 +447,7 @@ def reprice(
                 swept, _ = _with_stay(swept)
             for number, n in enumerate(members):
                 column = replicas[n][0]
-                able = (where == number) & (swept.tp == column.tp) & (swept.batch <= column.batch)
+                able = (where == number) & column.rows(swept) & (swept.batch <= column.batch)
                 able &= swept.step_s <= column.limit_s * (1 + _EQUAL)
                 rows = np.flatnonzero(able)
                 if not len(rows):

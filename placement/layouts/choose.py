@@ -369,11 +369,11 @@ class Candidate:
         return self.fitted.slots
 
     @property
-    def simplicity(self) -> tuple[int, bool, int, int, int]:
+    def simplicity(self) -> tuple[int, int, bool, int, int, int]:
         """Smaller is simpler: as :attr:`Layout.simplicity`, of few copies; not where most would be redundant ones."""
         moe, slots_held = self.deployment.model.moe, max(int(slots.sum()) for slots in self.slots)
-        tp, groups, stages = self.layout.simplicity
-        return tp, moe is not None and slots_held > 2 * moe.experts, groups, stages, slots_held
+        tp, contexts, groups, stages = self.layout.simplicity
+        return tp, contexts, moe is not None and slots_held > 2 * moe.experts, groups, stages, slots_held
 
 
 def candidates(
@@ -411,6 +411,6 @@ def candidates(
     return sorted(within, key=_order)
 
 
-def _order(candidate: Candidate) -> tuple[float, float, tuple[int, bool, int, int, int]]:
+def _order(candidate: Candidate) -> tuple[float, float, tuple[int, int, bool, int, int, int]]:
     level, value = candidate.worth
     return -level, -value, candidate.simplicity

@@ -151,7 +151,7 @@ def fitting_shapes(
     shapes = (
         shapes_of(deployment, redundant, cut_experts=cut_experts)
         if arranged is None
-        else arranged_shapes(deployment.model, arranged, cut_experts=cut_experts)
+        else arranged_shapes(deployment, arranged, cut_experts=cut_experts)
     )
     for shape in shapes:
         tried: dict[tuple[bytes, ...], None] = {}
@@ -189,7 +189,7 @@ eight the default loads are balanced to 99 % without copies."""
 def batch_that_fits(deployment: Deployment, shape: Shape, slots: Sequence[Ints]) -> float:
     """Return the largest batch for which the layers can be split so that every replica fits in HBM; 0 where none."""
     return min(
-        largest_batch(deployment, groups, tp=shape.tp, slots=slots, moe_tp=shape.moe_tp)
+        largest_batch(deployment, groups, slots=slots, **shape.widths)
         for groups in _kinds_of_replicas(deployment, shape)
     )
 
@@ -243,9 +243,7 @@ def fitted(
             return None
         at_batch = deployment.with_batch(batch)
         try:
-            ranges = split_layers(
-                at_batch, shape.replicas[0], tp=shape.tp, slots=fitting.slots, moe_tp=shape.moe_tp
-            )
+            ranges = split_layers(at_batch, shape.replicas[0], slots=fitting.slots, **shape.widths)
         except InfeasibleError:
             return None  # fits to within a rounded kibibyte only
     layout = shape.split(ranges)

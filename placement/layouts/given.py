@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cost.inputs.deployment import Deployment
 from cost.layouts.candidates import arrangement_of, domain_gpus, equal_groups, replicas_of, widths_of
+from cost.layouts.contexts import given_context
 from placement.layouts.fitting import Fitted, Fitting, batch_that_fits, fitted, stage_slots
 from placement.layouts.shapes import Shape
 from topology.base.errors import InfeasibleError, InputError, input_name
@@ -52,7 +53,8 @@ def given_layout(
             f"possible widths are {', '.join(map(str, widths))}" if widths else "no width divides its heads"
         )
         raise InputError(f"for {model.name} in groups of {ep} GPUs {able}.", field="tp", value=tp)
-    shape = Shape(arrangement.replicas, tp, 1, arrangement.alike, arrangement)
+    context = given_context(deployment, tp)
+    shape = Shape(arrangement.replicas, tp, 1, *context, arrangement.alike, arrangement)
     slots = stage_slots(deployment, shape, redundant)
     if slots is None:
         raise InputError(

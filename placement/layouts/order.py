@@ -106,7 +106,7 @@ def improve_order(
     objective = problem.step_seconds(current, ranges)
     better = None
     if solved.step_s < objective:
-        shape = Shape((tuple(groups[group] for group in solved.order),), layout.tp, layout.moe_tp)
+        shape = Shape((tuple(groups[group] for group in solved.order),), **layout.widths)
         better = _best_placed(target, placed, shape, solved.ranges, loads, options)
     if better is not None and better.worth > placed.worth:
         placed = replace(better, passed_over=placed.passed_over, service_level=placed.service_level)

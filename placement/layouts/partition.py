@@ -6,12 +6,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Unpack
 
 import numpy as np
 
 from cost.experts.tokens.reach import balanced_use
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import StageSpec
+from cost.inputs.layout import StageSpec, StageWidths
 from cost.layouts.partition import Costs, best_cuts, ranges_of
 from cost.memory.batches import batch_of, most_that_fit, sequences_of
 from cost.memory.sizes import layer_cache_bytes, layer_weight_bytes, weight_sizes
@@ -132,18 +133,18 @@ def stage_specs(groups: Groups, ranges: Sequence[range]) -> tuple[StageSpec, ...
 
 
 def largest_batch(
-    deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints], moe_tp: int = 1
+    deployment: Deployment, groups: Groups, *, slots: Sequence[Ints], **widths: Unpack[StageWidths]
 ) -> float:
     """Return the largest batch for which some contiguous split fits in HBM; 0 where none does.
 
     For a fixed order of stages, filling each in turn as far as it goes finds a split if there is one.
     """
-    ranges = equal_ranges(len(deployment.model.layers), len(groups))
+    ranges, tp = equal_ranges(len(deployment.model.layers), len(groups)), widths["tp"]
     stages = stage_specs(groups, ranges)
-    batch = replica_max_batch(replica_memory(deployment, stages, tp=tp, slots=slots, moe_tp=moe_tp), tp)
+    batch = replica_max_batch(replica_memory(deployment, stages, slots=slots, **widths), tp)
     if len(groups) == 1:
         return batch
-    held = _stage_bytes(deployment, groups, tp=tp, slots=slots, moe_tp=moe_tp)
+    held = _stage_bytes(deployment, groups, slots=slots, **widths)
     low = sequences_of(batch, tp) or 0
     high, limit = 2 * low + 4, round(float(most_that_fit(held.trial[0].most, tp)) * tp)
     while high <= limit and _fits(held, high / tp):
@@ -193,15 +194,15 @@ class _StageBytes:
 
 
 def _stage_bytes(
-    deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints], moe_tp: int
+    deployment: Deployment, groups: Groups, *, slots: Sequence[Ints], **widths: Unpack[StageWidths]
 ) -> _StageBytes:
     model, total = deployment.model, sum(len(group) for group in groups)
     ranges, size = equal_ranges(len(model.layers), len(groups)), weight_sizes(model)
     # on the safe side where GPUs differ: the most slots on the least HBM
     largest = [int(row.max()) for row in slots]
-    trial = replica_memory(
-        deployment, stage_specs(groups, ranges), tp=tp, slots=slots, most=largest, moe_tp=moe_tp
-    )
+    trial = replica_memory(deployment, stage_specs(groups, ranges), slots=slots, most=largest, **widths)
+    dcp, pcp, moe_tp = widths.get("dcp", 1), widths.get("pcp", 1), widths.get("moe_tp", 1)
+    tp = widths["tp"] // pcp
     part = model.moe.experts / moe_tp if model.moe is not None and moe_tp > 1 else None
     weights = {
         count: [
@@ -210,7 +211,9 @@ def _stage_bytes(
         ]
         for count in set(largest)
     }
-    cache = np.array([float(layer_cache_bytes(layer, deployment.workload, tp)) for layer in model.kinds])
+    cache = pcp * np.array(
+        [float(layer_cache_bytes(layer, deployment.workload, tp, dcp=dcp)) for layer in model.kinds]
+    )
     return _StageBytes(
         weights=np.array([weights[count] for count in largest]).T,
         cache=cache[:, None] / [memory.budget.part for memory in trial],
@@ -238,14 +241,14 @@ def _fits(held: _StageBytes, batch: float) -> bool:
 
 
 def stage_problem(
-    deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints], moe_tp: int = 1
+    deployment: Deployment, groups: Groups, *, slots: Sequence[Ints], **widths: Unpack[StageWidths]
 ) -> StageProblem:
     """Return the split as a problem: seconds and bytes of each layer on each stage, experts balanced.
 
     ``slots[stage]`` are the slots of each GPU of the stage.
     """
     model, batch = deployment.model, deployment.workload.batch
-    held = _stage_bytes(deployment, groups, tp=tp, slots=slots, moe_tp=moe_tp)
+    held = _stage_bytes(deployment, groups, slots=slots, **widths)
     memory, fixed = held.at(batch)
     stages, total = len(groups), sum(len(group) for group in groups)
     seconds, fixed_s = np.zeros((len(model.kinds), stages)), np.zeros(stages)
@@ -254,16 +257,20 @@ def stage_problem(
         sequences = batch * total / (stages * len(group))
         key = deployment.context(StageSpec(group, range(0))).kind, slots[stage].tobytes()
         if key not in known:
-            known[key] = _kind_seconds(deployment, group, slots[stage], sequences, tp, moe_tp)
+            known[key] = _kind_seconds(deployment, group, slots[stage], sequences, **widths)
         seconds[:, stage] = known[key]
         if stage == stages - 1:
             none = StageSpec(group, range(0))
-            fixed_s[stage] = float(batch_cost(deployment, none, sequences, tp, None, last=True).total_s)
+            fixed_s[stage] = float(batch_cost(deployment, none, sequences, None, last=True, **widths).total_s)
     return StageProblem(seconds[held.kind_of], fixed_s, memory, fixed, held.capacity)
 
 
 def _kind_seconds(
-    deployment: Deployment, group: tuple[int, ...], slots: Ints, sequences: float, tp: int, moe_tp: int
+    deployment: Deployment,
+    group: tuple[int, ...],
+    slots: Ints,
+    sequences: float,
+    **widths: Unpack[StageWidths],
 ) -> Floats:
     """Seconds of a layer of each kind on ``group``, ``[kinds]``."""
     seconds = []
@@ -272,16 +279,16 @@ def _kind_seconds(
         spec, ffn, use = StageSpec(group, range(index, index + 1)), layer.ffn, None
         if isinstance(ffn, MoeFfn) and slots.any():
             use = balanced_use(1, slots, ffn.experts, ffn.top_k)
-        cost = batch_cost(deployment, spec, sequences, tp, use, last=False, moe_tp=moe_tp)
+        cost = batch_cost(deployment, spec, sequences, use, last=False, **widths)
         seconds.append(float(cost.total_s))
     return np.array(seconds)
 
 
 def split_layers(
-    deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints], moe_tp: int = 1
+    deployment: Deployment, groups: Groups, *, slots: Sequence[Ints], **widths: Unpack[StageWidths]
 ) -> tuple[range, ...]:
     """Return the run of layers of each stage: the slowest stage as fast as memory allows, proven."""
     layers = len(deployment.model.layers)
     if len(groups) == 1:
         return (range(layers),)
-    return solve_stages(stage_problem(deployment, groups, tp=tp, slots=slots, moe_tp=moe_tp))
+    return solve_stages(stage_problem(deployment, groups, slots=slots, **widths))

@@ -37,15 +37,14 @@ def promised(
     priced, held, within, of, number = _priced(
         deployment, known, limit_s, redundant, cut_experts=any(fit.layout.moe_tp > 1 for fit in layouts)
     )
-    best: dict[tuple[int, int, int], float] = {}
+    best: dict[tuple[object, ...], float] = {}
     rates = np.where(within, priced.tok_s_per_gpu, 0.0)
-    columns = np.stack([of, priced.tp, priced.moe_tp])[:, held].T.tolist()
-    for (arrangement, tp, moe_tp), rate in zip(columns, rates[held].tolist(), strict=True):
-        key = arrangement, tp, moe_tp
+    columns = np.stack([of, priced.tp, priced.moe_tp, priced.dcp, priced.pcp])[:, held].T.tolist()
+    for key, rate in zip(map(tuple, columns), rates[held].tolist(), strict=True):
         best[key] = max(best.get(key, 0.0), rate)
     return np.array(
         [
-            np.inf if cut is None else best.get((number[cut], fit.layout.tp, fit.layout.moe_tp), np.inf)
+            np.inf if cut is None else best.get((number[cut], *fit.layout.widths.values()), np.inf)
             for cut, fit in zip(arranged, layouts, strict=True)
         ]
     )
@@ -89,7 +88,9 @@ def faster_splits(
     )
     faster: list[Fitted] = []
     for fit, shape, cut in staged:
-        alike = (of == number[cut]) & (priced.tp == shape.tp) & (priced.moe_tp == shape.moe_tp)
+        alike = of == number[cut]
+        for name, width in shape.widths.items():
+            alike &= getattr(priced, name) == width
         if fewest:
             alike &= np.rint(priced.batch * priced.tp) == 1
         rows = np.flatnonzero(held & within & alike)
@@ -113,9 +114,9 @@ def fitted_row(swept: Sweep, row: int) -> Fitted | None:
         return None
     deployment = swept.deployment.with_batch(float(swept.batch[row]))
     arrangement = swept.variants[swept.layout[row]].arrangement
-    tp, moe_tp = int(swept.tp[row]), int(swept.moe_tp[row])
-    offered = fitted_layouts(deployment, None, "gpu", [arrangement], cut_experts=moe_tp > 1)
-    return next((fit for fit in offered if (fit.layout.tp, fit.layout.moe_tp) == (tp, moe_tp)), None)
+    widths = swept.widths_of(row)
+    offered = fitted_layouts(deployment, None, "gpu", [arrangement], cut_experts=widths["moe_tp"] > 1)
+    return next((fit for fit in offered if fit.layout.widths == widths), None)
 
 
 def _priced(
@@ -168,7 +169,8 @@ def first_tokens(
     It waits for nothing, and its cache stays where it is. ``arranged``: what is looked at; None: all of a sweep.
     """
     prompts = replace(deployment, workload=deployment.workload.of_prompt)
-    swept = sweep(prompts, redundant=redundant, arranged=arranged)
+    # GPUs that decode split no prompts
+    swept = sweep(replace(prompts, pcp=1), redundant=redundant, arranged=arranged)
     first_s_of: dict[LayoutKey, float] = {}
     for key, step_s in zip(keys_of(swept), swept.step_s.tolist(), strict=True):
         first_s_of[key] = min(step_s, first_s_of.get(key, np.inf))

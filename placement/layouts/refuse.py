@@ -11,6 +11,7 @@ from cost.calibration.serving import engine_names
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
 from cost.layouts.candidates import MAX_STAGES
+from cost.layouts.contexts import context_widths, no_context
 from cost.memory.batches import batch_of, most_that_fit, sequences_of
 from cost.memory.budget import engines_on
 from cost.memory.sizes import layer_cache_bytes, layer_weight_bytes, weight_sizes
@@ -84,7 +85,7 @@ def beyond_engine(deployment: Deployment, batch: float) -> str:
 
 def _shapes(deployment: Deployment) -> list[Shape]:
     """Every shape that plans may have, those of cut experts too."""
-    return list(enumerate_shapes(deployment.cluster, deployment.model, cut_experts=True))
+    return list(enumerate_shapes(deployment, cut_experts=True))
 
 
 def _shortage(deployment: Deployment, shape: Shape, memory: StageMemory) -> str:
@@ -166,7 +167,7 @@ def tightest(
             continue
         groups, least = shape.replicas[0], batch_of(1, shape.tp)
         stages = stage_specs(groups, equal_ranges(layers, len(groups)))
-        memories = replica_memory(deployment, stages, tp=shape.tp, slots=slots, moe_tp=shape.moe_tp)
+        memories = replica_memory(deployment, stages, slots=slots, **shape.widths)
         memory = min(memories, key=lambda stage: stage.usable - stage.used(least))
         over = memory.used(least) - memory.usable
         if best is None or over < best[0]:
@@ -192,7 +193,7 @@ def _refuse_spread(deployment: Deployment, redundant: int | None, spread: Spread
     if moe is None:
         return
     names = {domain_name(gpu, spread) for gpu in deployment.cluster.gpus}
-    for shape in enumerate_shapes(deployment.cluster, deployment.model):
+    for shape in enumerate_shapes(deployment):
         slots = stage_slots(deployment, shape, redundant)
         if slots is not None:
             for members, row in zip(zip(*shape.replicas, strict=True), slots, strict=True):
@@ -230,6 +231,8 @@ def refuse_layout(deployment: Deployment, options: PlanOptions, layouts: Sequenc
     widths = " ".join(f"{input_name(name)} {value}" for name, value in options.widths.items())
     legal = [shape for shape in _shapes(deployment) if options.admits(_evenly(deployment, shape))]
     why = _too_much(deployment, options, legal) if legal else ""
+    if not why and options.tp is not None and not context_widths(deployment, options.tp):
+        why = str(no_context(deployment, options.tp)).removesuffix(".")
     why = why or next(_broken_rules(deployment, options))
     raise InfeasibleError(
         f"{widths} on {deployment.cluster.name}: {why}.{_nearest(deployment, options, layouts)}"

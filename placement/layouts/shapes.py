@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import CutReplicas, Layout, Replica
+from cost.inputs.layout import CutReplicas, Layout, Replica, StageWidths
 from cost.layouts.candidates import (
     MAX_STAGES,
     Arrangement,
@@ -20,12 +20,11 @@ from cost.layouts.candidates import (
     replicas_of,
     widths_of,
 )
+from cost.layouts.contexts import context_widths
 from cost.layouts.deployable import WIDTHS
 from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
-from cost.model import Model
 from placement.layouts.partition import stage_specs
-from topology.cluster import Cluster
 
 TP_WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 """Widths of tensor parallelism that engines take."""
@@ -37,13 +36,15 @@ EVERY_SIZE = 16
 class Shape:
     """A layout before its layers are split: for each replica, the GPUs of each of its stages in order.
 
-    ``moe_tp`` as of :class:`cost.inputs.layout.Layout`. ``alike`` is as of :class:`cost.inputs.layout.CutReplicas`;
+    Widths as of :class:`cost.inputs.layout.Layout`. ``alike`` is as of :class:`cost.inputs.layout.CutReplicas`;
     empty where unknown. ``what``: the arrangement that it is of, if any.
     """
 
     replicas: tuple[tuple[tuple[int, ...], ...], ...]
     tp: int
     moe_tp: int = 1
+    dcp: int = 1
+    pcp: int = 1
     alike: tuple[tuple[int, int], ...] = field(default=(), compare=False)
     what: Arrangement | None = field(default=None, compare=False, repr=False)
 
@@ -51,41 +52,48 @@ class Shape:
     def of(cls, layout: Layout) -> Shape:
         """Return the shape of a layout."""
         groups = tuple(tuple(stage.gpus for stage in stages) for stages in layout.replicas)
-        return cls(groups, layout.tp, layout.moe_tp)
+        return cls(groups, **layout.widths)
+
+    @property
+    def widths(self) -> StageWidths:
+        """As :attr:`cost.inputs.layout.Layout.widths`."""
+        return {"tp": self.tp, "moe_tp": self.moe_tp, "dcp": self.dcp, "pcp": self.pcp}
 
     def split(self, ranges: Sequence[range]) -> Layout:
         """Return the layout whose stages have these layers."""
         replicas: Sequence[Replica] = tuple(stage_specs(groups, ranges) for groups in self.replicas)
         if self.alike:
             replicas = CutReplicas(self.replicas, ranges, self.alike)
-        return Layout(replicas, self.tp, self.moe_tp)
+        return Layout(replicas, **self.widths)
 
 
-def enumerate_shapes(cluster: Cluster, model: Model, *, cut_experts: bool = False) -> Iterator[Shape]:
+def enumerate_shapes(deployment: Deployment, *, cut_experts: bool = False) -> Iterator[Shape]:
     """Yield groups in the order of the cluster (:func:`cost.layouts.candidates.candidates`), at widths of plans."""
-    yield from arranged_shapes(model, candidates(cluster, model).always, cut_experts=cut_experts)
+    always = candidates(deployment.cluster, deployment.model).always
+    yield from arranged_shapes(deployment, always, cut_experts=cut_experts)
 
 
 def shapes_of(deployment: Deployment, redundant: int | None, *, cut_experts: bool = False) -> Iterator[Shape]:
     """Yield the sweep's arrangements at widths that plans may have; domains that differ come in better orders too."""
     arranged = arranged_in(Pricer(deployment, redundant), alone=False)
-    yield from arranged_shapes(deployment.model, arranged, cut_experts=cut_experts)
+    yield from arranged_shapes(deployment, arranged, cut_experts=cut_experts)
 
 
 def arranged_shapes(
-    model: Model, arranged: Iterable[Arrangement], *, cut_experts: bool = False
+    deployment: Deployment, arranged: Iterable[Arrangement], *, cut_experts: bool = False
 ) -> Iterator[Shape]:
     """Yield arrangements at widths that plans may have.
 
     With ``cut_experts`` those too in which tensor parallelism cuts each expert over all GPUs of a stage.
     """
     for arrangement in arranged:
-        widths, parts = widths_of(model, arrangement, cut_experts=cut_experts)
+        widths, parts = widths_of(deployment.model, arrangement, cut_experts=cut_experts)
         for moe_tp in sorted({1, arrangement.group} & set(parts)):
             yield from (
-                Shape(arrangement.replicas, tp, moe_tp, arrangement.alike, arrangement)
+                Shape(arrangement.replicas, tp, moe_tp, dcp, pcp, arrangement.alike, arrangement)
                 for tp in widths
                 if tp in TP_WIDTHS
+                for dcp, pcp in context_widths(deployment, tp)
             )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from cost.experts.assignment import Assignment
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import Layout, StageSpec
+from cost.inputs.layout import Layout, StageSpec, StageWidths
 from cost.memory.stages import replica_max_batch, replica_memory
 from placement.arrays import Experts, Ints
 from placement.engines.mapping import require_equal_ranks
@@ -224,7 +224,7 @@ def _kept(plan: Plan, old: int, gone: set[int], number: Mapping[int, int], deplo
             0 if part is None else max(0, part.experts - int(part.slots_per_gpu[members].sum()))
             for part, members in zip(experts, kept, strict=True)
         ]
-        _check_memory(deployment, left, tp, slots, short)
+        _check_memory(deployment, left, plan.layout.widths, slots, short)
     moe = deployment.model.moe
     if moe is not None and lost and len(plan.layout.replicas) > 1 and deployment.engine:
         try:
@@ -277,7 +277,7 @@ def _held(part: Assignment | None, members: Sequence[int]) -> tuple[Ints | None,
 def _check_memory(
     deployment: Deployment,
     stages: Sequence[StageSpec],
-    tp: int,
+    widths: StageWidths,
     slots: Sequence[Ints | None],
     short: Sequence[int],
 ) -> None:
@@ -290,8 +290,8 @@ def _check_memory(
         np.zeros(len(stage.gpus), dtype=np.int64) if count is None else count
         for stage, count in zip(stages, slots, strict=True)
     ]
-    memories = replica_memory(deployment, stages, tp=tp, slots=stage_slots)
-    fits = replica_max_batch(memories, tp)
+    memories = replica_memory(deployment, stages, slots=stage_slots, **widths)
+    fits = replica_max_batch(memories, widths["tp"])
     for stage, memory, lacking in zip(stages, memories, short, strict=True):
         if memory.used(batch) <= memory.usable:
             continue

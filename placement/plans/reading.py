@@ -176,6 +176,8 @@ def _plan(
         correction=correction_with(inputs.own_runs, physics=inputs.physics),
         prices=inputs.prices,
         any_shape=options.pop("any_shape"),
+        dcp=options.pop("dcp"),
+        pcp=options.pop("pcp"),
         recipe=options.pop("recipe"),
     )
     request = PlanOptions(**options)
@@ -255,7 +257,8 @@ def _layout(file: PlanPart, deployment: Deployment) -> Layout:
     runs = [range(start, stop) for start, stop in pairwise(ends)]
     if ends[-1] != count or [stage.layers for stage in rows[0]] != runs or not all(runs):
         raise InputError(f"stages: they do not hold layers 0 to {count - 1} once each, in order.")
-    return Layout(rows, file.layout["tp"], file.layout.get("moe_tp", 1))
+    stored = file.layout
+    return Layout(rows, stored["tp"], stored.get("moe_tp", 1), stored.get("dcp", 1), stored.get("pcp", 1))
 
 
 def _check_layout(stored: LayoutPart, plan: Plan) -> None:

@@ -105,6 +105,8 @@ class LayoutPart(TypedDict, total=False):
         Pipeline stages of a replica; GPUs that a layer's experts are spread over; tensor-parallel width of attention.
     moe_tp:
         Parts that tensor parallelism cuts each expert into, over all GPUs of a stage: none is placed then. 1: whole.
+    dcp, pcp:
+        GPUs of an attention group that the cache of a sequence, and the tokens of a prompt, are split over.
     attention_dp:
         Groups of attention that a stage has, each with sequences of its own.
     replicas, gpus_used:
@@ -117,6 +119,8 @@ class LayoutPart(TypedDict, total=False):
     ep: _Follows
     tp: Required[Annotated[int, Field(ge=1, le=10**12, strict=True)]]
     moe_tp: Annotated[int, Field(ge=1, le=10**12, strict=True)]
+    dcp: Annotated[int, Field(ge=1, le=10**12, strict=True)]
+    pcp: Annotated[int, Field(ge=1, le=10**12, strict=True)]
     attention_dp: _Follows
     replicas: _Follows
     batch_per_gpu: Annotated[float, Field(ge=0, le=10**12, strict=True, allow_inf_nan=False)]
@@ -281,6 +285,8 @@ class RequestPart(PlanOptions):
         As of :class:`cost.inputs.deployment.Deployment`.
     any_shape:
         Whether layouts may be of any shape, not only deployable.
+    dcp, pcp:
+        Context parallelism asked for; null: where it may pay.
     recipe:
         Which recipe of published runs its formats and drafts are of, with its source; empty: none.
     """
@@ -289,6 +295,8 @@ class RequestPart(PlanOptions):
     mem_util: Annotated[float, Field(gt=0, le=1)] | None = None
     max_seqs: Annotated[int, Field(ge=1)] | None = None
     any_shape: bool = False
+    dcp: Annotated[int, Field(ge=1)] | None = None
+    pcp: Annotated[int, Field(ge=1)] | None = None
     recipe: str = ""
 
 

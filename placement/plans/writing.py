@@ -159,6 +159,8 @@ def _part(plan: Plan) -> dict[str, Any]:
             mem_util=deployment.mem_util,
             max_seqs=deployment.max_seqs,
             any_shape=deployment.any_shape,
+            dcp=deployment.dcp,
+            pcp=deployment.pcp,
             recipe=deployment.recipe,
         ),
     }
@@ -199,6 +201,8 @@ def layout_part(plan: Plan) -> LayoutPart:
         "ep": layout.ep if deployment.model.moe else 1,
         "tp": layout.tp,
         "moe_tp": layout.moe_tp,
+        "dcp": layout.dcp,
+        "pcp": layout.pcp,
         "attention_dp": layout.attention_dp,
         "replicas": len(layout.replicas),
         "batch_per_gpu": deployment.workload.batch,

@@ -36,7 +36,7 @@ SAME = Record.of("", "same", max_rows=0)
 _PLAN = "plan cluster model layout batch tok_s_per_gpu tok_s_per_user step_s bound_by balancedness redundant "
 PLANS = Table.of(
     "plans",
-    f"plan {PLANNED} workers tp ep moe_tp attention_dp stages redundant gap",
+    f"plan {PLANNED} workers tp ep moe_tp dcp pcp attention_dp stages redundant gap",
     "Plans",
     across=True,
     change=True,

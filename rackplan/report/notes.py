@@ -298,6 +298,20 @@ def cache_words(cache: CacheRoom) -> str:
     return f"{words}{'; the engine may not start' * cache.may_not_start}"
 
 
+def context_words(layout: Layout) -> str:
+    """Return which engines have the context parallelism of a layout, by the versions read; empty without any."""
+    from placement.engines.registry import ENGINES
+
+    name = "dcp" if layout.dcp > 1 else "pcp"
+    if layout.dcp * layout.pcp == 1:
+        return ""
+    engines = (
+        engine.contexts.get(name) or f"{engine.title} has none beside a map of experts"
+        for engine in ENGINES.values()
+    )
+    return f"{name.upper()} {layout.dcp * layout.pcp}: {'; '.join(engines)}"
+
+
 def set_words(cluster: Cluster) -> str:
     """Return what was set, with what it was before, and of a link how many a GPU has; empty where nothing was."""
     spec, clauses = cluster.spec, []

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cost.layouts.contexts import copies_words
 from cost.recipe import OtherRecipe
 from cost.serving.serving import ONE_POOL, TWO_POOLS
 from cost.step.identities import identities
@@ -42,7 +43,9 @@ ROOT = Record.of(
     "balancedness bound_by tok_s requests_per_s ttft_s usd_per_hour power_w goal",
     tiles="tok_s_per_gpu tok_s_per_user step_s lower_step_s usd_per_million_tokens batch kv_tokens balancedness",
 )
-POOLS = shared.pools("batch counted_tokens tok_s step_s | pool model gap tp ep moe_tp attention_dp stages")
+POOLS = shared.pools(
+    "batch counted_tokens tok_s step_s | pool model gap tp ep moe_tp dcp pcp attention_dp stages"
+)
 WAYS = Table.of("ways", "serving tok_s_per_gpu", "One pool or two, before experts are placed")
 IDLE = Table.of("idle", "count reason | gpu_ids", "Idle GPUs")
 MODELS = Table.of("models", "model requests_share requests_per_s", "Models")
@@ -100,6 +103,7 @@ def plan_doc(
             shared.set_table(cluster),
             ROOT(row),
             shared.cache_note(plan.score.cache),
+            *_contexts(plan),
             *_pools(plan),
             *_missing(plan),
         ],
@@ -206,6 +210,15 @@ def plan_sentences(plan: Plan, row: Row, gains: Sequence[OtherRecipe] = ()) -> l
         "" if missed else step_words,
         shared.accuracy_sentence(plan.errors),
     ]
+
+
+def _contexts(plan: Plan) -> Iterator[Note]:
+    """Yield where tensor parallelism copies the cache, and which engines have a plan's context parallelism."""
+    for _, side in sides(plan):
+        if side.deployment.workload.decodes:
+            words = copies_words(side.deployment.model, side.layout.tp, side.layout.dcp)
+            yield Note(notes.sentence(words), "dcp")
+        yield Note(notes.sentence(notes.context_words(side.layout)), "dcp" if side.layout.dcp > 1 else "pcp")
 
 
 def _missing(plan: Plan) -> Iterator[Note]:

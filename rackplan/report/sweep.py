@@ -12,6 +12,7 @@ from cost.calibration.errors import errors_in
 from cost.inputs.machine import NO_RUNS
 from cost.inputs.workload import CHUNK_TOKENS, EXPERT_IMBALANCE, IMBALANCE_FROM_EP
 from cost.layouts import Sweep, best_at
+from cost.layouts.contexts import copies_words
 from cost.memory.stages import NO_CACHE
 from cost.money.bill import Totals
 from cost.serving.pools import TTFT_LIMIT, RateMatch
@@ -33,7 +34,10 @@ from topology.base.units import plural
 
 _PARTS = tuple(f"{name}_s" for name in TERMS)
 _STEP = " ".join(
-    ("tp attention_dp ep moe_tp stages batch max_batch step_s lower_step_s longest_wait_ms bound_by", *_PARTS)
+    (
+        "tp attention_dp ep moe_tp dcp pcp stages batch max_batch step_s lower_step_s longest_wait_ms bound_by",
+        *_PARTS,
+    )
 )
 _RATES = "tok_s_per_user tok_s_per_gpu tok_s_per_gpu_used tok_s usd_per_million_tokens tok_s_per_mw"
 _WHOLE = "requests_per_s total_tok_s_per_gpu ttft_s prefill_s transfer_s in_flight prefill_gpus decode_gpus"
@@ -113,7 +117,10 @@ def sweep_doc(result: Sweep | Pools, speeds: Sequence[float] = ()) -> Doc:
         bill, errors = result.bill, result.errors
         outcome = _whole(result, speeds or USUAL, {**row, **shared.bill_row(bill)})
     fullest, at = outcome.fullest
-    cache = NO_CACHE if at is None else fullest.cache(at)
+    cache, copied = NO_CACHE, ""
+    if at is not None:
+        cache = fullest.cache(at)
+        copied = sentence(copies_words(deployment.model, int(fullest.tp[at]), int(fullest.dcp[at])))
     row = {**outcome.row, **shared.band_row(outcome.row["tok_s_per_gpu"], errors), **shared.cache_row(cache)}
     sure = [shared.price_sentence(row), shared.accuracy_sentence(errors)] if row["layout"] else []
     what_if = f"what-if: {workload.what_if}; {what_if_words(deployment)}" if workload.what_if else ""
@@ -127,6 +134,7 @@ def sweep_doc(result: Sweep | Pools, speeds: Sequence[float] = ()) -> Doc:
             shared.set_table(cluster),
             BEST(row),
             shared.cache_note(cache),
+            Note(copied),
             *outcome.blocks,
             *_usual_notes(result, row),
             *shared.missing_notes(bill),
@@ -360,7 +368,9 @@ def _priced(sweep: Sweep) -> Row:
         gpus=len(cluster.gpus),
         counted_tokens=workload.token_word,
         configurations=len(sweep),
-        layouts=np.unique(np.stack([sweep.layout, sweep.tp, sweep.moe_tp]), axis=1).shape[1],
+        layouts=np.unique(
+            np.stack([sweep.layout, sweep.tp, sweep.moe_tp, sweep.dcp, sweep.pcp]), axis=1
+        ).shape[1],
         imbalance=EXPERT_IMBALANCE[workload.step_phase] if usual else sweep.imbalance,
         imbalance_from_gpus=IMBALANCE_FROM_EP if usual else 1,
         imbalance_evidence="user" if (sweep.imbalance or 1) > 1 else "assumed",

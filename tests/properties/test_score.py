@@ -33,7 +33,7 @@ def test_two_stages_by_hand(toy):
     uses = toy.uses(where, layout)[0]
     score = toy.scorer(where, layout).at(6)
     seconds = [
-        float(batch_cost(where, stage, tokens, 1, use, last=last).total_s)
+        float(batch_cost(where, stage, tokens, use, last=last, tp=1).total_s)
         for stage, tokens, use, last in zip(layout.replicas[0], (4.5, 9.0), uses, (False, True), strict=True)
     ]
     # 9 vectors of 128 bytes enter each GPU of the smaller stage, 9 tokens of 4 bytes leave it; 10 GB/s

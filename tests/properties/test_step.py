@@ -18,7 +18,7 @@ from cost.terms.pipeline import hop_seconds
 def cost_of(toy, where, *, tokens=3.0, tp=1, slots=None, last=True):
     stage = StageSpec(tuple(range(len(where.cluster.gpus))), range(len(where.model.layers)))
     use = toy.uses(where, toy.layout([(stage.gpus, stage.layers)]), slots=slots)[0][0]
-    return batch_cost(where, stage, tokens, tp, use, last=last)
+    return batch_cost(where, stage, tokens, use, last=last, tp=tp)
 
 
 def some(seconds):
@@ -86,7 +86,7 @@ def test_scenarios_are_averaged_and_the_slowest_gpu_waits_for_nobody(toy):
     tokens = np.array([[[1.0] * 8], [[3.0] + [1.0] * 3 + [0.5] * 4]])
     for rows, share in (([0], 0.5), ([1], 0.75), ([0, 1], 0.625)):
         use = expert_use(assignment, ExpertLoads(tokens[rows], ("s",) * len(rows), synthetic=False), 2)
-        cost = batch_cost(where, stage, 50.0, 1, use, last=False)
+        cost = batch_cost(where, stage, 50.0, use, last=False, tp=1)
         assert cost.terms_s["experts"] == pytest.approx(100 * 2 * share * 2 * 3_000 / 1e6)
 
 
@@ -117,7 +117,7 @@ def test_even_experts_cost_what_an_ideal_placement_costs(toy, efficiency, sizes,
     )
     stage = StageSpec(tuple(range(gpus)), range(3))
     use = toy.uses(where, toy.layout([(stage.gpus, stage.layers)]), slots=slots)[0][0]
-    placed = batch_cost(where, stage, sequences, tp, use, last=True)
+    placed = batch_cost(where, stage, sequences, use, last=True, tp=tp)
     shape = StepShape(
         tp=tp, attention_dp=gpus / tp, ep=gpus, slots=slots, context=100.0, domain_gpus=min(sizes)
     )

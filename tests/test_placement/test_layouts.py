@@ -46,7 +46,7 @@ def test_shapes_left_out_do_not_fit() -> None:
     deployment = MIXTRAL
     kept = {fitting.shape for fitting in fitting_shapes(deployment, None)}
     checked = 0
-    for shape in enumerate_shapes(deployment.cluster, deployment.model):
+    for shape in enumerate_shapes(deployment):
         slots = stage_slots(deployment, shape, None)
         if len(shape.replicas[0]) > 1 or slots is None:
             continue
@@ -61,7 +61,7 @@ def test_shapes_left_out_do_not_fit() -> None:
 def test_copies_that_no_group_holds_are_refused() -> None:
     assert list(fitting_shapes(MIXTRAL, 57)) == []
     with pytest.raises(InputError, match="GPUs can hold 8 experts and 57 extra copies"):
-        tightest(MIXTRAL, list(enumerate_shapes(MIXTRAL.cluster, MIXTRAL.model)), 57)
+        tightest(MIXTRAL, list(enumerate_shapes(MIXTRAL)), 57)
 
 
 @settings(max_examples=30, deadline=None)
@@ -262,7 +262,7 @@ def test_any_domains(sizes: list[int], moe: bool) -> None:
     domains = tuple(replace(domain, gpus=size) for size in sizes)
     cluster = build_cluster(ClusterSpec("cut", domains, load_scale_out("gb200-nvl72")))
     model = MOE if moe else DENSE
-    shapes = list(enumerate_shapes(cluster, model))
+    shapes = list(enumerate_shapes(Deployment(cluster, model, Workload())))
     assert shapes
     for shape in shapes:
         check(cluster, model, shape)

@@ -102,7 +102,7 @@ def _traffic(
                 ids = [str(layer) for layer in deployment.model.moe_layers if layer in stage.layers]
                 reached = np.stack(_reached(deployment, stage, use, limit), axis=1).tolist()
                 layers |= {layer: LayerTraffic(*row) for layer, row in zip(ids, reached, strict=True)}
-            if len(stage.gpus) <= layout.tp:  # one attention group has every token on each GPU
+            if len(stage.gpus) <= layout.tp // layout.pcp:  # one attention group has every token on each GPU
                 continue
             sequences = batch * width / len(stage.gpus)
             rates, domain = deployment.rates(stage), deployment.domains(stage)

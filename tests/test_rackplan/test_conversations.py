@@ -48,7 +48,7 @@ def test_commands_agree_on_the_hits_and_a_simulation_reaches_them(size: rackplan
     rate = swept.best.requests_per_s
     assert compared.requests_per_s == pytest.approx(rate)
     near = rackplan.simulate(plan, sessions=SESSIONS, req_s=0.8 * rate, ttft_p99_ms="none", tpot_ms="none")
-    assert near.found.prefix_hit == pytest.approx(hit, abs=0.08)
+    assert near.found.prefix_hit >= hit - 0.03, "fewer conversations than fit"
 
 
 def test_prices_of_tokens_add_up_to_the_bill(size: rackplan.Size) -> None:

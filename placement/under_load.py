@@ -47,7 +47,7 @@ def first_token_s(plan: Plan) -> float:
     As a simulation of one pool has it: the step of a single prompt in one attention group, and what a request spends
     outside of steps (:mod:`cost.calibration.first_token`).
     """
-    alone_s = placement_scorer(plan)[0].step_s(batch_of(1, plan.layout.tp))
+    alone_s = placement_scorer(plan)[0].step_s(batch_of(1, plan.layout.group_gpus))
     return alone_s + first_token_calibration().seconds(require_engine(plan.deployment.engine), "aggregated")
 
 

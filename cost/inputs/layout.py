@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple, overload
 
@@ -109,6 +109,22 @@ def widths_label(ep: int | None, moe_tp: int, tp: int, stages: int) -> str:
 
 
 @dataclass(frozen=True)
+class Apart:
+    """Attention on GPUs of its own (attention-FFN disaggregation, AFD); the stages hold the routed experts alone.
+
+    Attributes
+    ----------
+    gpus:
+        For each replica the GPUs with attention, dense and shared parts, the cache and the sequences.
+    micro_batches:
+        Parts of the batch that take turns on these and on the experts.
+    """
+
+    gpus: tuple[tuple[int, ...], ...]
+    micro_batches: int
+
+
+@dataclass(frozen=True)
 class Layout:
     """A parallel layout over the whole cluster.
 
@@ -121,11 +137,14 @@ class Layout:
     moe_tp:
         Parts that tensor parallelism cuts each routed expert into, one on each GPU of a stage: none is placed. 1:
         GPUs hold whole experts.
+    apart:
+        GPUs of attention beside those of the experts; None: the same GPUs have both.
     """
 
     replicas: Sequence[Replica]
     tp: int
     moe_tp: int = 1
+    apart: Apart | None = None
 
     @property
     def stages(self) -> int:
@@ -145,12 +164,29 @@ class Layout:
     @property
     def attention_dp(self) -> int:
         """Groups of a stage that run attention on their own sequences."""
-        return self.stage_gpus // self.tp
+        return (self.stage_gpus if self.apart is None else len(self.apart.gpus[0])) // self.tp
+
+    @property
+    def group_gpus(self) -> float:
+        """GPUs in use for each such group: with attention apart those of its experts too."""
+        if self.apart is None:
+            return self.tp
+        return self.tp * len(self.gpus_of(0)) / len(self.apart.gpus[0])
+
+    def gpus_of(self, replica: int) -> tuple[int, ...]:
+        """Return the GPUs of a replica: those of attention apart, then its stages'."""
+        attention = () if self.apart is None else self.apart.gpus[replica]
+        return (*attention, *(gpu for stage in self.replicas[replica] for gpu in stage.gpus))
+
+    def of_replicas(self, which: Sequence[int]) -> Layout:
+        """Return the layout of some replicas alone."""
+        apart = self.apart and replace(self.apart, gpus=tuple(self.apart.gpus[i] for i in which))
+        return replace(self, replicas=tuple(self.replicas[i] for i in which), apart=apart)
 
     @property
     def gpus_in_use(self) -> list[int]:
         """GPUs of all replicas, in order of their stages."""
-        return [gpu for stages in self.replicas for stage in stages for gpu in stage.gpus]
+        return [gpu for replica in range(len(self.replicas)) for gpu in self.gpus_of(replica)]
 
     @property
     def gpus_used(self) -> int:
@@ -160,7 +196,7 @@ class Layout:
                 count * sum(len(stage.gpus) for stage in self.replicas[replica_number])
                 for replica_number, count in self.replicas.alike
             )
-        return sum(len(stage.gpus) for replica in self.replicas for stage in replica)
+        return sum(len(self.gpus_of(replica)) for replica in range(len(self.replicas)))
 
     @property
     def simplicity(self) -> tuple[int, int, int]:
@@ -170,7 +206,8 @@ class Layout:
     def short(self, *, moe: bool) -> str:
         """The layout in a few letters, as tables print it: ``EP72 TP1 PP4 x2``."""
         ep = self.ep if moe else None
-        return f"{widths_label(ep, self.moe_tp, self.tp, self.stages)} x{len(self.replicas)}"
+        attention = "" if self.apart is None else f"A{len(self.apart.gpus[0])} "
+        return f"{attention}{widths_label(ep, self.moe_tp, self.tp, self.stages)} x{len(self.replicas)}"
 
     def describe(self, *, moe: bool) -> str:
         """The layout in one line, as summaries print it; ``moe``: whether the model has routed experts."""
@@ -178,7 +215,10 @@ class Layout:
         parts += [f"each expert cut into {self.moe_tp} parts"] if self.moe_tp > 1 else []
         parts += [f"attention DP {self.attention_dp}", f"TP {self.tp}"]
         parts.append(f"{self.stages} stage{'s' if self.stages > 1 else ''}")
-        sizes = Counter(sum(len(stage.gpus) for stage in stages) for stages in self.replicas)
+        if self.apart is not None:
+            turns = plural(self.apart.micro_batches, "micro-batch")
+            parts.append(f"attention apart on {len(self.apart.gpus[0])} GPUs, {turns}")
+        sizes = Counter(len(self.gpus_of(replica)) for replica in range(len(self.replicas)))
         unlike = (
             ", ".join(f"{count} of {gpus} GPUs" for gpus, count in sizes.items()) if len(sizes) > 1 else ""
         )

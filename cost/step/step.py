@@ -78,7 +78,7 @@ def near_runs(deployment: Deployment, layout: Layout, batch: float) -> NearRuns:
     """Return what measured runs near a layout's decode step say; of prefill, which no run corrects, nothing."""
     stage = layout.replicas[0][0]
     correction = deployment.machine(stage).correction
-    if correction is None or not deployment.workload.decodes:
+    if correction is None or not deployment.workload.decodes or layout.apart is not None:
         return NO_RUNS
     shape = with_even_slots(
         StepShape(

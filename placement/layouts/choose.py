@@ -21,6 +21,7 @@ from placement.arrays import Ints
 from placement.budget import Budget
 from placement.experts.placing import Known, StageGroup, place_stages
 from placement.experts.result import ExpertResult
+from placement.layouts.apart import apart_fits
 from placement.layouts.fitting import Fitted, fitted_layouts
 from placement.layouts.goals import (
     Aim,
@@ -37,7 +38,7 @@ from placement.layouts.partition import last_within
 from placement.layouts.price import LayoutKey, faster_splits, first_tokens, key_of, promised
 from placement.layouts.refuse import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
 from placement.layouts.shapes import of_one_kind
-from placement.options import PlanOptions, ServiceLevel
+from placement.options import AUTO, OFF, PlanOptions, ServiceLevel
 from placement.progress import Say, silent
 from placement.scoring import ExpertPlacement, placement_scorer
 
@@ -107,6 +108,12 @@ def choose_layout(
         if not layouts and deployment.model.moe is not None and not options.cuts_experts:
             layouts = fitted_layouts(deployment, options.copies, options.spread, cut_experts=True)
     admitted = [fit for fit in layouts if options.admits(fit.layout)]
+    if options.afd not in (OFF, AUTO):
+        admitted = []
+    apart, most_apart_tok_s = list[Fitted](), 0.0
+    if options.afd != OFF and deployment.workload.decodes:
+        apart, most_apart_tok_s = apart_fits(deployment, options, level.limit_s)
+        admitted += [fit for fit in apart if options.admits(fit.layout)]
     if not admitted and not deployment.any_shape:
         any_shape = replace(deployment, any_shape=True) if layouts else deployment.for_want_of_deployable()
         return choose_layout(any_shape, loads, options, None, known, say)
@@ -129,7 +136,9 @@ def choose_layout(
         first_s = first_s_of.get(key_of(chosen.candidate.layout))
         words = service_words(deployment, options, level.limit_s, fastest_s, first_s)
         free = deployment.workload.decodes and not (fixed or options.widths or deployment.workload.batch)
-        return replace(chosen, service_level=words, most_tok_s=most_tok_s if free else 0.0)
+        return replace(
+            chosen, service_level=words, most_tok_s=max(most_tok_s, most_apart_tok_s) if free else 0.0
+        )
 
     return relax_default_limits(within, level, {"limit_s"} if level.usual else ())[0]
 
@@ -361,7 +370,7 @@ class Candidate:
     @property
     def most(self) -> float:
         """The largest batch it may have: the user's or what HBM holds; for the least latency the smallest."""
-        return batch_of(1, self.layout.tp) if self.aim.goal == "latency" else self.fitted.batch
+        return batch_of(1, self.layout.group_gpus) if self.aim.goal == "latency" else self.fitted.batch
 
     @property
     def slots(self) -> tuple[Ints, ...]:
@@ -391,7 +400,7 @@ def candidates(
         return Candidate(fit, deployment.with_batch(batch), fit.scorer.at(batch), limit_s, aim)
 
     if aim.goal == "latency":
-        scored = [at(fit, batch_of(1, fit.layout.tp)) for fit in layouts]
+        scored = [at(fit, batch_of(1, fit.layout.group_gpus)) for fit in layouts]
         scored = [trial for trial in scored if limit_s is None or trial.score.tpot_s <= limit_s]
         return sorted(scored, key=_order)
     scored = sorted((at(fit, fit.batch) for fit in layouts), key=_order)

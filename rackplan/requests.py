@@ -930,11 +930,45 @@ PlanFile = Annotated[
 ]
 
 
+class AttentionApart(Request):
+    """Layout."""
+
+    afd: Annotated[str, Word] = opt(
+        "off",
+        "Attention apart from the experts of a decode pool (attention-FFN disaggregation): off; auto, where it is "
+        "better; or GPUs of attention and of experts, like 48:24.",
+        "off|auto|M:N",
+    )
+
+    def check(self) -> None:
+        """Reject what no layout with attention apart has."""
+        super().check()
+        if self.afd == "off":
+            return
+        if isinstance(self, SweepRequest) and not self.alone:
+            why = "ratios are swept of decode alone; a plan serves whole requests with them"
+            raise self.refuse("afd", why, f"give {input_name('phase')} decode")
+        from placement.layouts.apart import asked_ratio
+
+        asked_ratio(self.afd)
+        why = f"{input_name('afd')} {self.afd} is a way to decode"
+        if getattr(self, "phase", None) in ("prefill", "both"):
+            raise self.refuse("phase", why)
+        if getattr(self, "redundant", None) == "auto" or getattr(self, "goal", "throughput") not in (
+            "throughput",
+            "latency",
+        ):
+            name = "redundant" if getattr(self, "redundant", None) == "auto" else "goal"
+            raise self.refuse(name, f"with {input_name('afd')} ratios are compared for throughput or latency")
+        if getattr(self, "alone", False) and limit_s(getattr(self, "ttft_ms", None)) is not None:
+            raise self.refuse("ttft_ms", f"{why}, whose GPUs prefill nothing")
+
+
 class DeploymentRequest(Pricing, Batch, Placed):
     """A model on a cluster under a workload."""
 
 
-class PlanRequest(Watched, Layouts, Speed, FirstToken, Loaded, Pricing, Requests):
+class PlanRequest(Watched, AttentionApart, Layouts, Speed, FirstToken, Loaded, Pricing, Requests):
     """Planning options."""
 
     model: Annotated[
@@ -1086,7 +1120,7 @@ class WhatIfRequest(Watched, Set):
     EXAMPLES = ("rackplan what-if out", "rackplan what-if out --set gb200.hbm_bytes_per_s=2x")
 
 
-class SweepRequest(Pricing, Speed, FirstToken, UnderLoad, Requests, Placed):
+class SweepRequest(AttentionApart, Pricing, Speed, FirstToken, UnderLoad, Requests, Placed):
     """Sweep options."""
 
     prefill_cluster: ClusterLike | None = opt(None, "Cluster for prefill; default: part of --cluster.", "C")

@@ -108,6 +108,10 @@ def widths_label(ep: int | None, moe_tp: int, tp: int, stages: int) -> str:
     return " ".join([*parts, f"TP{tp}", f"PP{stages}"])
 
 
+POOLS_APART = ("attention", "experts")
+"""Names of the two pools of a layout whose attention runs apart from its experts."""
+
+
 @dataclass(frozen=True)
 class Apart:
     """Attention on GPUs of its own (attention-FFN disaggregation, AFD); the stages hold the routed experts alone.
@@ -197,6 +201,14 @@ class Layout:
                 for replica_number, count in self.replicas.alike
             )
         return sum(len(self.gpus_of(replica)) for replica in range(len(self.replicas)))
+
+    def pools_of(self, replica: int) -> tuple[tuple[str, StageSpec], ...]:
+        """Return both pools of a replica by name, where its attention runs apart from its experts; else none."""
+        if self.apart is None:
+            return ()
+        (experts,) = self.replicas[replica]
+        attention = StageSpec(self.apart.gpus[replica], experts.layers)
+        return tuple(zip(POOLS_APART, (attention, experts), strict=True))
 
     @property
     def simplicity(self) -> tuple[int, int, int]:

@@ -16,7 +16,7 @@ from cost.memory.batches import batch_of, most_that_fit, smallest_share
 from cost.memory.budget import Budget, Ranks
 from cost.memory.engines import GIB, MIN_ROOM_GIB
 from cost.memory.sizes import dispatch_bytes, expert_size, shard_bytes, weight_sizes
-from cost.model import Model, StageShard
+from cost.model import Model, MoeFfn, StageShard
 from cost.quantity import Quantity
 from topology.base.units import added
 
@@ -224,7 +224,10 @@ def layout_memory(
     most = deployment.most_sequences / layout.group_gpus
     budget = deployment.budget(attention, Ranks(layout.tp, 1, len(ours) // layout.tp))
     copies, theirs = _held_experts(deployment, stage, row, Ranks(1, 1, len(stage.gpus)))
-    experts = copies * model.slot_params(stage.layers) * float(expert_size(model, 1.0))
+    draft, params = model.draft.ffn, model.slot_params(stage.layers)
+    if workload.draft_tokens and isinstance(draft, MoeFfn):
+        params += draft.expert_params
+    experts = copies * params * float(expert_size(model, 1.0))
     cached = total / len(ours) * float(cache)
     return [
         StageMemory(float(weights), 0.0, buffers, cached, budget, most, WEIGHTS_OFF * float(weights)),

@@ -19,7 +19,7 @@ from cost.inputs.machine import Machine
 from cost.inputs.workload import StepShape, Workload
 from cost.model import Model, MoeFfn, StageShard
 from cost.quantity import Quantity
-from cost.step.step import even_parts, priced
+from cost.step.step import even_parts, measured, priced, with_even_slots
 from cost.terms.alltoall import fastest, group_limit, leg_part, routing_of, vector_sizes
 from cost.terms.experts import EXPERTS
 from cost.terms.work import LayerStep, LinkPart, Parts, PlacedExperts, StepCost
@@ -40,8 +40,8 @@ class Sides:
     ----------
     attention, experts, links:
         Machines of the attention GPUs, of the expert GPUs, and of both: the rates of its slowest links.
-    attends, holds:
-        Shapes of the two groups.
+    attends, holds, together:
+        Shapes of the two groups, and of one of all these GPUs.
     near, far:
         GPUs of the other pool in the domain of a GPU, and outside it, where they are most.
     """
@@ -51,6 +51,7 @@ class Sides:
     links: Machine
     attends: StepShape
     holds: StepShape
+    together: StepShape
     near: Quantity
     far: Quantity
 
@@ -65,16 +66,27 @@ class Sides:
         counts = [*zip(same.sum(axis=1), (~same).sum(axis=1), strict=True)]
         counts += [*zip(same.sum(axis=0), (~same).sum(axis=0), strict=True)]
         near, far = np.max(counts, axis=0).tolist()
+        both, moe = StageSpec((*attention.gpus, *stage.gpus), stage.layers), deployment.model.moe
+        attends = StepShape(
+            tp=float(tp), attention_dp=gpus / tp, domain_gpus=deployment.smallest_part(attention)
+        )
         return cls(
             deployment.machine(attention),
             deployment.machine(stage),
-            deployment.machine(StageSpec((*attention.gpus, *stage.gpus), stage.layers)),
-            StepShape(tp=float(tp), attention_dp=gpus / tp, domain_gpus=deployment.smallest_part(attention)),
+            deployment.machine(both),
+            attends,
             StepShape(
                 attention_dp=float(experts),
                 ep=float(experts),
                 slots=slots,
                 domain_gpus=deployment.smallest_part(stage),
+            ),
+            StepShape(
+                tp=float(tp),
+                attention_dp=len(both.gpus) / tp,
+                ep=float(len(both.gpus)),
+                slots=0.0 if moe is None else float(moe.experts),
+                domain_gpus=deployment.smallest_part(both),
             ),
             near,
             far,
@@ -96,22 +108,25 @@ class Turns:
         On attention GPUs alone: layers before the first with experts, the head, fixed parts of a step.
     passed:
         Attention, the way to the experts, these, and the way back, in all ``visits``: layers with experts.
+    factor:
+        What measured steps took over the model's where the same GPUs have both; none is known apart.
     """
 
     ends: StepCost
     passed: tuple[StepCost, StepCost, StepCost, StepCost]
     visits: int
     micro_batches: Quantity
+    factor: Quantity = 1.0
 
     @property
     def attention_s(self) -> Quantity:
         """Seconds of a step that attention GPUs are busy."""
-        return self.micro_batches * (self.ends.total_s + self.passed[0].total_s)
+        return self.factor * self.micro_batches * (self.ends.total_s + self.passed[0].total_s)
 
     @property
     def experts_s(self) -> Quantity:
         """Seconds of a step that expert GPUs are busy."""
-        return self.micro_batches * self.passed[2].total_s
+        return self.factor * self.micro_batches * self.passed[2].total_s
 
     def step(self) -> StepCost:
         """Return the step that they make together.
@@ -142,7 +157,7 @@ class Turns:
         for floor_s in (attends, *(part.floor_s for part in self.passed[1:])):
             for resource, busy_s in floor_s.items():
                 step.floor_s[resource] = np.maximum(step.floor_s.get(resource, 0.0), m * busy_s)
-        return step
+        return step.times(self.factor)
 
 
 def apart_turns(
@@ -172,6 +187,8 @@ def apart_turns(
     attends = sides.attends.under(workload, turn)
     holds = sides.holds.under(workload, turn * gpus / sides.holds.ep)
     ends, visited = _attention(model, attends, sides.attention)
+    if workload.draft_tokens:
+        _add_drafts(ends, model, sides, attends, holds)
     experts = _experts(model, holds, sides.experts, placed)
     ways = {"dispatch": StepCost(), "combine": StepCost()}
     for part in _transfers(model, sides, attends.tokens, placed, attention):
@@ -181,7 +198,9 @@ def apart_turns(
             weight = placed.use.repeats / placed.use.share.shape[0]
             ways[part.term].add_spread(part, weight, sides.links.rates)
     passed = visited, ways["dispatch"], experts, ways["combine"]
-    return Turns(ends, passed, len(model.moe_layers), micro_batches)
+    together = sides.together.under(workload, sequences * gpus / sides.together.gpus)
+    factor = measured(with_even_slots(together), sides.links).measured
+    return Turns(ends, passed, len(model.moe_layers), micro_batches, factor)
 
 
 def require_apart(model: Model, workload: Workload) -> None:
@@ -191,8 +210,6 @@ def require_apart(model: Model, workload: Workload) -> None:
         why = f"{model.name} has no routed experts"
     elif workload.phase != "decode":
         why = "it is a way to decode; prefill it does not serve"
-    elif workload.draft_tokens:
-        why = "no engine drafts tokens with it"
     elif workload.overlap:
         why = "micro-batches take turns already, so half-batches have nothing left to overlap"
     if why:
@@ -209,6 +226,20 @@ def _attention(model: Model, shape: StepShape, machine: Machine) -> tuple[StepCo
         for held in (before, visiting)
     )
     return ends, visited
+
+
+def _add_drafts(ends: StepCost, model: Model, sides: Sides, attends: StepShape, holds: StepShape) -> None:
+    """Count what the draft module's experts take, one token after the other; the rest of it is in ``ends``."""
+    parts, shape = Parts(), replace(holds, queries=1.0)
+    EXPERTS.of_layer(parts, LayerStep(model, model.draft, 1.0, shape, sides.experts))
+    cost = priced(parts, sides.experts.efficiency, sides.experts.rates)
+    for part in _transfers(model, sides, attends.sequences, None, None):
+        cost.add_links(part, sides.links.rates)
+    drafts = attends.queries - 1
+    for names, spent_s in cost.parts_s.items():
+        ends.add(*names, drafts * spent_s)
+    for resource, busy_s in cost.floor_s.items():
+        ends.busy(resource, drafts * busy_s)
 
 
 def _experts(model: Model, shape: StepShape, machine: Machine, placed: PlacedExperts | None) -> StepCost:

@@ -50,8 +50,8 @@ class Score:
     floor_s:
         Seconds at its data-sheet peak that each resource is busy in a step, on the stage where it is busiest;
         none is above ``lower_step_s``.
-    hbm_bytes:
-        The fullest GPU, by use; adds up to what the driver reports.
+    hbm_bytes, hbm_of:
+        The fullest GPU, by use; adds up to what the driver reports. With attention apart also that of each pool.
     batch, max_batch:
         Sequences per GPU in use: at this score, and the most that fit; below 1 a tensor-parallel group has fewer
         sequences than GPUs.
@@ -86,6 +86,7 @@ class Score:
     what_if: str = ""
     prefill_s: float = 0.0
     cache: CacheRoom = NO_CACHE
+    hbm_of: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @cached_property
     def terms_s(self) -> Mapping[str, float]:
@@ -311,6 +312,10 @@ class LayoutScorer:
             tokens=deployment.workload.token_word,
             what_if=deployment.workload.what_if,
             prefill_s=prefill_s,
+            hbm_of={
+                name: memory.breakdown(batch)
+                for (name, _), memory in zip(layout.pools_of(0), self.memories, strict=False)
+            },
         )
 
     def step_s(self, batch: float) -> float:

@@ -22,9 +22,11 @@ from cost.step.apart import MICRO_BATCHES, Sides, Turns, apart_turns, require_ap
 from cost.step.score import LayoutScorer
 from placement.arrays import Floats, Ints
 from placement.layouts.fitting import Fitted, balanced_uses, stage_slots
+from placement.layouts.refuse import refuse_speed
 from placement.layouts.shapes import Shape
 from placement.options import AUTO, PlanOptions
 from topology.base.errors import InfeasibleError, InputError, input_name
+from topology.base.units import plural
 from topology.cluster import Cluster
 
 TP_WIDTHS = (1, 2, 4, 8)
@@ -46,7 +48,7 @@ class Ratios:
     sequences:
         Of each attention group; 0 where none holds the limit.
     step_s:
-        Seconds of a step.
+        Seconds of a step; with one sequence a group where none holds the limit.
     tok_s:
         Output tokens per second of all replicas.
     most_tok_s:
@@ -109,12 +111,15 @@ def apart_fits(
         If none of the ratio that is asked for fits, or holds the limit.
     """
     ratios = price_ratios(deployment, options, limit_s)
-    if not len(ratios.order) and options.afd != AUTO:
-        held = "" if limit_s is None else f" and holds {limit_s * 1e3:g} ms per token"
+    if not ratios.layouts and options.afd != AUTO:
+        where = f"{plural(len(deployment.cluster.gpus), 'GPU')} of {deployment.cluster.whole.name}"
         raise InfeasibleError(
-            f"{input_name('afd')} {options.afd}: no such layout of {deployment.model.name} on "
-            f"{deployment.cluster.name} fits{held}; {input_name('afd')} auto compares all ratios."
+            f"{input_name('afd')} {options.afd}: no such layout of {deployment.model.name} on {where} fits; "
+            f"{input_name('afd')} auto compares all ratios."
         )
+    if not len(ratios.order) and options.afd != AUTO:
+        tokens = deployment.workload.tokens_per_step
+        refuse_speed(deployment, limit_s, float(ratios.step_s.min()) / tokens)
     return [ratios.fitted(row) for row in ratios.order[:PLACED].tolist()], ratios.most_tok_s
 
 
@@ -139,20 +144,25 @@ def price_ratios(deployment: Deployment, options: PlanOptions, limit_s: float | 
     if not known:
         return Ratios(deployment, (), (), np.zeros(0, np.int64), np.zeros(0), np.zeros(0), 0.0)
     priced = [_Priced(deployment, group) for group in rows.values()]
-    limit = np.inf if limit_s is None else limit_s
+    tokens = deployment.workload.tokens_per_step
+    limit = np.inf if limit_s is None else limit_s * tokens
     sequences = np.concatenate([part.most_within(limit) for part in priced])
     step_s = np.concatenate([part.step_s for part in priced])
     groups = np.array([len(row.layout.replicas) * row.layout.attention_dp for row in known])
     attends = max(part.attention_per_s(limit) for part in priced)
     holds = max(part.experts_per_s(limit) for part in priced)
-    most = len(deployment.cluster.gpus) * attends * holds / (attends + holds) if attends and holds else 0.0
+    most = (
+        tokens * len(deployment.cluster.gpus) * attends * holds / (attends + holds)
+        if attends and holds
+        else 0.0
+    )
     return Ratios(
         deployment,
         tuple(row.layout for row in known),
         tuple(row.slots for row in known),
         sequences,
         step_s,
-        groups * sequences / step_s,
+        tokens * groups * sequences / step_s,
         most,
     )
 
@@ -191,12 +201,13 @@ class _Priced:
                 key: np.array([float(np.asarray(getattr(getattr(row.sides, name), key))) for row in rows])
                 for key in ("tp", "attention_dp", "ep", "slots", "domain_gpus")
             }
-            for name in ("attends", "holds")
+            for name in ("attends", "holds", "together")
         }
         self._sides = replace(
             first,
             attends=replace(first.attends, **columns["attends"]),
             holds=replace(first.holds, **columns["holds"]),
+            together=replace(first.together, **columns["together"]),
             near=np.array([row.sides.near for row in rows]),
             far=np.array([row.sides.far for row in rows]),
         )
@@ -226,7 +237,7 @@ class _Priced:
         return sequences
 
     def attention_per_s(self, limit_s: float) -> float:
-        """Return the most tokens per second of an attention GPU, were it never to wait."""
+        """Return the most sequences per second of an attention GPU, were it never to wait."""
         sequences = self._largest(self._most, lambda turns: turns.attention_s, limit_s)
         return float(np.max(sequences / self._sides.attends.tp / self._at(sequences).attention_s))
 
@@ -241,45 +252,43 @@ class _Priced:
 
 def _layouts(deployment: Deployment, options: PlanOptions) -> Iterator[tuple[Layout, Ints]]:
     """Yield replicas of every size, ratio, width of attention and number of micro-batches, with their slots."""
-    cluster, model, asked = deployment.cluster, deployment.model, asked_ratio(options.afd)
-    layers, kinds = range(len(model.layers)), cluster.domain_kind
-    hosts, heads = Hosts.of(cluster), [layer.attention.heads for layer in model.kinds]
-    sizes = cuts(cluster, domain_gpus(cluster), any_shape=deployment.any_shape)
+    cluster, model = deployment.cluster, deployment.model
+    heads, known = [layer.attention.heads for layer in model.kinds], dict[Group, Ints | None]()
+    for pools in _splits(deployment, options):
+        (ours, theirs), *_ = pools
+        if theirs not in known:
+            held = stage_slots(deployment, Shape(((theirs,),), 1), options.copies, options.spread)
+            known[theirs] = None if held is None else held[0]
+        slots, domains = known[theirs], np.array([cluster.gpus[gpu].domain for gpu in ours])
+        if slots is None or options.ep not in (None, len(theirs)) or options.stages not in (None, 1):
+            continue
+        for tp in TP_WIDTHS:
+            able = options.tp in (None, tp) and not len(ours) % tp and not any(count % tp for count in heads)
+            if not able or (np.ptp(domains.reshape(-1, tp), axis=1) > 0).any():
+                continue
+            replicas = tuple((StageSpec(experts, range(len(model.layers))),) for _, experts in pools)
+            for turns in MICRO_BATCHES:
+                yield Layout(replicas, tp, 1, Apart(tuple(gpus for gpus, _ in pools), turns)), slots
+
+
+def _splits(deployment: Deployment, options: PlanOptions) -> Iterator[list[tuple[Group, Group]]]:
+    """Yield for every size and ratio the GPUs of attention and of experts of each replica."""
+    cluster, asked = deployment.cluster, asked_ratio(options.afd)
+    hosts, kinds, domains = Hosts.of(cluster), cluster.domain_kind, domain_gpus(cluster)
+    sizes = cuts(cluster, domains, any_shape=deployment.any_shape)
     if asked is not None:
-        sizes = {sum(asked): equal_groups(domain_gpus(cluster), sum(asked))}
-    widest = max(MAX_REPLICA_GPUS, hosts.domain)
-    known: dict[Group, Ints | None] = {}
+        sizes = {sum(asked): equal_groups(domains, sum(asked))}
     for size, groups in sizes.items():
-        if size < 2 or not groups or (size > widest and asked is None):
+        if size < 2 or not groups or (size > max(MAX_REPLICA_GPUS, hosts.domain) and asked is None):
             continue
         unit = 1 if deployment.any_shape else hosts.gpus if size > QUARTERS_UP_TO else max(1, hosts.gpus // 4)
-        counts = range(unit, size, unit) if asked is None else (asked[0],)
-        domains = [cluster.gpus[gpu].domain for gpu in groups[0]]
-        unlike = len({kinds[domain] for domain in domains}) > 1
-        ways = ("front", *["share"] * (len(set(domains)) > 1), *["back"] * unlike)
-        for count, way in product(counts, ways):
-            split = [_pools(cluster, gpus, count, way) for gpus in groups]
-            if any(parts is None for parts in split):
-                continue
-            pools = [parts for parts in split if parts is not None]
-            ours, theirs = pools[0]
-            if theirs not in known:
-                shape = Shape(((theirs,),), 1)
-                held = stage_slots(deployment, shape, options.copies, options.spread)
-                known[theirs] = None if held is None else held[0]
-            slots = known[theirs]
-            where = np.array([cluster.gpus[gpu].domain for gpu in ours])
-            if slots is None or options.ep not in (None, len(theirs)):
-                continue
-            for tp in TP_WIDTHS:
-                if count % tp or any(head % tp for head in heads) or options.tp not in (None, tp):
-                    continue
-                if (np.ptp(where.reshape(-1, tp), axis=1) > 0).any():
-                    continue
-                for turns in MICRO_BATCHES:
-                    replicas = tuple((StageSpec(experts, layers),) for _, experts in pools)
-                    apart = Apart(tuple(attention for attention, _ in pools), turns)
-                    yield Layout(replicas, tp, 1, apart), slots
+        members = {cluster.gpus[gpu].domain for gpu in groups[0]}
+        unlike = len({kinds[domain] for domain in members}) > 1
+        ways = ("front", *["share"] * (len(members) > 1), *["back"] * unlike)
+        for count, way in product(range(unit, size, unit) if asked is None else asked[:1], ways):
+            pools = [parts for gpus in groups if (parts := _pools(cluster, gpus, count, way))]
+            if len(pools) == len(groups):
+                yield pools
 
 
 def _pools(cluster: Cluster, gpus: Group, count: int, way: str) -> tuple[Group, Group] | None:

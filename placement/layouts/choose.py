@@ -41,6 +41,7 @@ from placement.layouts.shapes import of_one_kind
 from placement.options import AUTO, OFF, PlanOptions, ServiceLevel
 from placement.progress import Say, silent
 from placement.scoring import ExpertPlacement, placement_scorer
+from topology.base.units import plural
 
 MOST_PLACED = 80
 """Fast layouts whose experts are really placed before the best of them is taken, or a time per token given up."""
@@ -52,7 +53,7 @@ class Placed:
 
     ``passed_over`` is a better one that a simpler was taken for; None where there is none. ``service_level`` says in
     words what it was chosen for. ``most_tok_s`` is what no mix of layouts gives more of on the whole cluster, where
-    throughput is the goal and layouts are free; else 0.
+    throughput is the goal and layouts are free; else 0. ``apart`` is as of :attr:`placement.plan.Plan.apart`.
     """
 
     candidate: Candidate
@@ -64,6 +65,7 @@ class Placed:
     passed_over: Placed | None = None
     service_level: str = ""
     most_tok_s: float = 0.0
+    apart: str = ""
 
     @property
     def worth(self) -> tuple[float, float]:
@@ -107,25 +109,25 @@ def choose_layout(
         layouts = fitted_layouts(deployment, options.copies, options.spread, cut_experts=options.cuts_experts)
         if not layouts and deployment.model.moe is not None and not options.cuts_experts:
             layouts = fitted_layouts(deployment, options.copies, options.spread, cut_experts=True)
+    tries_apart = options.afd != OFF and deployment.workload.phase == "decode"
     admitted = [fit for fit in layouts if options.admits(fit.layout)]
-    if options.afd not in (OFF, AUTO):
+    if tries_apart and options.afd != AUTO:
         admitted = []
-    apart, most_apart_tok_s = list[Fitted](), 0.0
-    if options.afd != OFF and deployment.workload.decodes:
-        apart, most_apart_tok_s = apart_fits(deployment, options, level.limit_s)
-        admitted += [fit for fit in apart if options.admits(fit.layout)]
-    if not admitted and not deployment.any_shape:
+    elif not admitted and not deployment.any_shape:
         any_shape = replace(deployment, any_shape=True) if layouts else deployment.for_want_of_deployable()
         return choose_layout(any_shape, loads, options, None, known, say)
-    if not layouts:
+    if not layouts and not tries_apart:
         refuse_capacity(deployment, options.copies, options.spread)
-    if not admitted:
+    if not admitted and not tries_apart:
         refuse_layout(deployment, options, layouts)
     aim = aim_of(deployment, options.goal)
     fast: Known = {} if known is None else known
 
     def within(level: ServiceLevel) -> Placed:
-        offered, first_s_of = _offered(deployment, admitted, level, options)
+        apart, most_apart_tok_s = list[Fitted](), 0.0
+        if tries_apart:
+            apart, most_apart_tok_s = apart_fits(deployment, options, level.limit_s)
+        offered, first_s_of = _offered(deployment, [*admitted, *apart], level, options)
         ranked, best, most_tok_s = _ranked(deployment, offered, level.limit_s, aim, options, loads, fast, say)
         if best is None:
             refuse_speed(deployment, level.limit_s, fastest_step_s(offered))
@@ -136,11 +138,26 @@ def choose_layout(
         first_s = first_s_of.get(key_of(chosen.candidate.layout))
         words = service_words(deployment, options, level.limit_s, fastest_s, first_s)
         free = deployment.workload.decodes and not (fixed or options.widths or deployment.workload.batch)
-        return replace(
-            chosen, service_level=words, most_tok_s=max(most_tok_s, most_apart_tok_s) if free else 0.0
-        )
+        most = max(most_tok_s, most_apart_tok_s) if free else 0.0
+        words_apart = _other_kind(chosen, ranked)
+        return replace(chosen, service_level=words, most_tok_s=most, apart=words_apart)
 
     return relax_default_limits(within, level, {"limit_s"} if level.usual else ())[0]
+
+
+def _other_kind(chosen: Placed, ranked: Sequence[Candidate]) -> str:
+    """Return what the best layout is estimated at with attention apart, or together where apart was chosen."""
+    together = chosen.candidate.layout.apart is None
+    others = [trial for trial in ranked if (trial.layout.apart is None) != together]
+    if not others:
+        return ""
+    best, gain = others[0], others[0].score.tok_s_per_gpu / chosen.score.tok_s_per_gpu - 1
+    turns = best.layout.apart and f" in {plural(best.layout.apart.micro_batches, 'micro-batch')}"
+    kind = "attention apart from the experts" if together else "attention and experts on the same GPUs"
+    return (
+        f"The best layout with {kind}, {best.layout.short(moe=True)}{turns or ''}, is estimated at "
+        f"{best.score.tok_s_per_gpu:,.0f} tok/s/GPU ({gain:+.1%})"
+    )
 
 
 def _offered(

@@ -150,7 +150,6 @@ def test_ratios_are_those_of_every_layout_scored_by_itself(cluster: str, limit_s
 def test_what_cannot_run_apart_is_refused() -> None:
     for model, more in (
         ("llama-3.1-70b", {}),
-        ("deepseek-v3", {"draft_tokens": 1}),
         ("deepseek-v3", {"overlap": True}),
     ):
         deployment = rackplan.make_deployment(model, "hgx-h200@64", **more)

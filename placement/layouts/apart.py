@@ -15,13 +15,13 @@ import numpy as np
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Apart, Layout, StageSpec
 from cost.layouts.candidates import MAX_REPLICA_GPUS, Group, Hosts, cuts, domain_gpus, equal_groups
-from cost.memory.batches import sequences_of
+from cost.memory.batches import batch_of, sequences_of
 from cost.memory.stages import layout_memory, replica_max_batch
 from cost.quantity import Quantity
 from cost.step.apart import MICRO_BATCHES, Sides, Turns, apart_turns, require_apart
 from cost.step.score import LayoutScorer
 from placement.arrays import Floats, Ints
-from placement.layouts.fitting import Fitted, balanced_uses, stage_slots
+from placement.layouts.fitting import Fitted, balanced_uses, copies_of, stage_slots
 from placement.layouts.refuse import refuse_speed
 from placement.layouts.shapes import Shape
 from placement.options import AUTO, PlanOptions
@@ -72,12 +72,19 @@ class Ratios:
         order = np.lexsort([turns, *np.array(simple, dtype=np.int64).reshape(-1, 2).T, -self.tok_s])
         return np.asarray(order[self.tok_s[order] > 0], dtype=np.int64)
 
-    def fitted(self, row: int) -> Fitted:
-        """Return one of them as a layout that fits, at its sequences or the batch that was asked for."""
-        layout, slots, deployment = self.layouts[row], (self.slots[row],), self.deployment
-        scorer = LayoutScorer(deployment, layout, balanced_uses(deployment, layout, slots))
-        batch = deployment.workload.batch or scorer.max_batch
-        return Fitted(layout, slots, scorer, batch, bool(deployment.workload.batch))
+    def fitted(self, row: int, options: PlanOptions | None = None) -> Iterator[Fitted]:
+        """Yield one of them as a layout that fits, with each number of copies that the options leave open."""
+        layout, deployment = self.layouts[row], self.deployment
+        shape, batch = Shape.of(layout), deployment.workload.batch
+        every: list[tuple[Ints, ...]] = [(self.slots[row],)]
+        if options is not None:
+            copies = copies_of(deployment, shape, options.copies)
+            found = (stage_slots(deployment, shape, count, options.spread) for count in copies)
+            every = [slots for slots in found if slots is not None]
+        for slots in every:
+            scorer = LayoutScorer(deployment, layout, balanced_uses(deployment, layout, slots))
+            if scorer.max_batch >= (batch or batch_of(1, layout.group_gpus)):
+                yield Fitted(layout, slots, scorer, batch or scorer.max_batch, bool(batch))
 
 
 def asked_ratio(afd: str) -> tuple[int, int] | None:
@@ -120,7 +127,8 @@ def apart_fits(
     if not len(ratios.order) and options.afd != AUTO:
         tokens = deployment.workload.tokens_per_step
         refuse_speed(deployment, limit_s, float(ratios.step_s.min()) / tokens)
-    return [ratios.fitted(row) for row in ratios.order[:PLACED].tolist()], ratios.most_tok_s
+    rows = ratios.order[:PLACED].tolist()
+    return [fit for row in rows for fit in ratios.fitted(row, options)], ratios.most_tok_s
 
 
 def price_ratios(deployment: Deployment, options: PlanOptions, limit_s: float | None) -> Ratios:

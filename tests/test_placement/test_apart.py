@@ -1,4 +1,4 @@
-"""Attention apart from the experts: the step, what is sent, memory, and the ratios that are searched."""
+"""Attention apart from the experts: the step, what is sent, memory, ratios that are searched, and plans."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ from cost.memory.stages import layout_memory, replica_memory
 from cost.step.apart import Sides, Turns, apart_turns
 from cost.step.score import LayoutScorer
 from cost.terms.work import StepCost
+from placement.engines.export import export_plan
+from placement.engines.registry import ENGINES
 from placement.layouts.apart import price_ratios
 from placement.layouts.fitting import balanced_uses
 from placement.options import PlanOptions
+from placement.verify import verify_plan
+from rackplan.report.plan import plan_doc
+from test_placement.builders import deployed, joined, quick, reread
 from topology.base.errors import InputError
 
 
@@ -139,7 +144,7 @@ def test_ratios_are_those_of_every_layout_scored_by_itself(cluster: str, limit_s
             scorer.at(n / layout.group_gpus) for n in range(1, most + 1, 1 + (most > 300) * (most // 300))
         )
         best = max([best, *(s.tok_s_per_gpu * gpus for s in fits if limit_s is None or s.step_s <= limit_s)])
-    first = ratios.fitted(int(ratios.order[0])).scorer
+    first = next(ratios.fitted(int(ratios.order[0]))).scorer
     layout = ratios.layouts[ratios.order[0]]
     found = first.at(ratios.sequences[ratios.order[0]] / layout.group_gpus)
     assert found.tok_s_per_gpu * gpus == pytest.approx(ratios.tok_s.max(), rel=1e-6)
@@ -155,3 +160,28 @@ def test_what_cannot_run_apart_is_refused() -> None:
         deployment = rackplan.make_deployment(model, "hgx-h200@64", **more)
         with pytest.raises(InputError, match="attention apart from the experts"):
             price_ratios(deployment, PlanOptions(afd="auto"), None)
+
+
+def test_a_plan_of_unlike_chips_names_the_gpus_of_both_pools_in_its_file() -> None:
+    cluster = joined("hgx-h20@16", "hgx-h100@16")
+    plan = quick(deployed("mixtral-8x7b", cluster, context=8192), "lognormal:0.5", afd="16:16")
+    ours, theirs = (
+        {cluster.domain_of(gpu).gpu.name for gpu in stage.gpus} for _, stage in plan.layout.pools_of(0)
+    )
+    assert ours != theirs
+    assert verify_plan(plan) == []
+    again = reread(plan)
+    assert (again.layout, again.score.step_s, again.differences) == (plan.layout, plan.score.step_s, "")
+    pools = plan_doc(plan).data["pools"]
+    assert [(row["role"], row["gpus"], row["tok_s"] is None) for row in pools] == [
+        ("attention", 16, False),
+        ("experts", 16, True),
+    ]
+    with pytest.raises(InputError, match=r"afd-plugin"):
+        export_plan(plan, ENGINES["sglang"], "plan.json")
+
+
+def test_a_decode_pool_has_two_pools_where_whole_requests_are_planned() -> None:
+    plan = rackplan.plan("qwen3-30b-a3b", "hgx-h100@16", isl=512, osl=2048, afd="4:4", time_limit_s=0)
+    held = {name for pool in plan.pools for name, _ in pool.layout.pools_of(0)}
+    assert ({pool.role for pool in plan.pools}, held) == ({"prefill", "decode"}, {"attention", "experts"})

@@ -185,3 +185,12 @@ def test_a_decode_pool_has_two_pools_where_whole_requests_are_planned() -> None:
     plan = rackplan.plan("qwen3-30b-a3b", "hgx-h100@16", isl=512, osl=2048, afd="4:4", time_limit_s=0)
     held = {name for pool in plan.pools for name, _ in pool.layout.pools_of(0)}
     assert ({pool.role for pool in plan.pools}, held) == ({"prefill", "decode"}, {"attention", "experts"})
+
+
+def test_the_best_ratio_is_the_published_one() -> None:
+    # vllm-project/afd-plugin, recipe/npu/CAMP2pAFDConnector/deepseek_v3_2: 192A64F and 256A64F on Ascend A3
+    for dies in (256, 320):
+        deployment = rackplan.make_deployment("deepseek-v3.2", f"cm384@{dies}", context=16384)
+        ratios = price_ratios(deployment, PlanOptions(afd="auto"), 0.1)
+        attention, experts = (stage for _, stage in ratios.layouts[ratios.order[0]].pools_of(0))
+        assert (len(attention.gpus), len(experts.gpus)) == (dies - 64, 64)

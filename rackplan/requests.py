@@ -951,17 +951,15 @@ class AttentionApart(Request):
         from placement.layouts.apart import asked_ratio
 
         asked_ratio(self.afd)
-        why = f"{input_name('afd')} {self.afd} is a way to decode"
-        if getattr(self, "phase", None) in ("prefill", "both"):
-            raise self.refuse("phase", why)
-        if getattr(self, "redundant", None) == "auto" or getattr(self, "goal", "throughput") not in (
-            "throughput",
-            "latency",
-        ):
-            name = "redundant" if getattr(self, "redundant", None) == "auto" else "goal"
-            raise self.refuse(name, f"with {input_name('afd')} ratios are compared for throughput or latency")
+        asked = {name: getattr(self, name, None) for name in ("phase", "redundant", "goal")}
+        wrong = {"phase": ("prefill", "both"), "redundant": ("auto",), "goal": ("gpus", "usd", "power")}
+        for name, values in wrong.items():
+            if asked[name] in values:
+                raise self.refuse(
+                    name, f"with {input_name('afd')} ratios are compared for decode, by its rate"
+                )
         if getattr(self, "alone", False) and limit_s(getattr(self, "ttft_ms", None)) is not None:
-            raise self.refuse("ttft_ms", f"{why}, whose GPUs prefill nothing")
+            raise self.refuse("ttft_ms", f"with {input_name('afd')} these GPUs prefill nothing")
 
 
 class DeploymentRequest(Pricing, Batch, Placed):

@@ -7,7 +7,9 @@ take turns on the four, which all work at once: links have two directions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -60,37 +62,39 @@ class Sides:
         cls, deployment: Deployment, attention: StageSpec, stage: StageSpec, tp: int, slots: float
     ) -> Sides:
         """Return those of one replica with so many expert copies a layer."""
-        gpus, experts = len(attention.gpus), len(stage.gpus)
-        ours, theirs = deployment.domains(attention), deployment.domains(stage)
-        same = ours[:, None] == theirs
-        counts = [*zip(same.sum(axis=1), (~same).sum(axis=1), strict=True)]
-        counts += [*zip(same.sum(axis=0), (~same).sum(axis=0), strict=True)]
-        near, far = np.max(counts, axis=0).tolist()
         both, moe = StageSpec((*attention.gpus, *stage.gpus), stage.layers), deployment.model.moe
-        attends = StepShape(
-            tp=float(tp), attention_dp=gpus / tp, domain_gpus=deployment.smallest_part(attention)
-        )
+        same = deployment.domains(attention)[:, None] == deployment.domains(stage)
+        near, far = (int(max(pairs.sum(axis=0).max(), pairs.sum(axis=1).max())) for pairs in (same, ~same))
+
+        def group(members: StageSpec, tp: int, slots: float) -> StepShape:
+            gpus, apart = len(members.gpus), deployment.smallest_part(members)
+            return StepShape(
+                tp=float(tp), attention_dp=gpus / tp, ep=float(gpus), slots=slots, domain_gpus=apart
+            )
+
+        machine, experts = deployment.machine, 0.0 if moe is None else float(moe.experts)
         return cls(
-            deployment.machine(attention),
-            deployment.machine(stage),
-            deployment.machine(both),
-            attends,
-            StepShape(
-                attention_dp=float(experts),
-                ep=float(experts),
-                slots=slots,
-                domain_gpus=deployment.smallest_part(stage),
-            ),
-            StepShape(
-                tp=float(tp),
-                attention_dp=len(both.gpus) / tp,
-                ep=float(len(both.gpus)),
-                slots=0.0 if moe is None else float(moe.experts),
-                domain_gpus=deployment.smallest_part(both),
-            ),
+            machine(attention),
+            machine(stage),
+            machine(both),
+            group(attention, tp, 0.0),
+            group(stage, 1, slots),
+            group(both, tp, experts),
             near,
             far,
         )
+
+    @classmethod
+    def joined(cls, sides: Sequence[Sides]) -> Sides:
+        """Return sides on the same machines as arrays."""
+        first, columns = sides[0], dict[str, Any]()
+        for name in ("attends", "holds", "together"):
+            shapes = [getattr(side, name) for side in sides]
+            varying = ("tp", "attention_dp", "ep", "slots", "domain_gpus")
+            values = {key: np.array([float(getattr(shape, key)) for shape in shapes]) for key in varying}
+            columns[name] = replace(shapes[0], **values)
+        columns |= {name: np.array([getattr(side, name) for side in sides]) for name in ("near", "far")}
+        return replace(first, **columns)
 
     @property
     def crosses(self) -> bool:

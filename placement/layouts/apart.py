@@ -6,7 +6,7 @@ All ratios are priced at once with equally loaded experts; the best of them are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
@@ -203,22 +203,7 @@ class _Priced:
     """Layouts on the same machines, priced together."""
 
     def __init__(self, deployment: Deployment, rows: Sequence[_Row]) -> None:
-        self._deployment, first = deployment, rows[0].sides
-        columns = {
-            name: {
-                key: np.array([float(np.asarray(getattr(getattr(row.sides, name), key))) for row in rows])
-                for key in ("tp", "attention_dp", "ep", "slots", "domain_gpus")
-            }
-            for name in ("attends", "holds", "together")
-        }
-        self._sides = replace(
-            first,
-            attends=replace(first.attends, **columns["attends"]),
-            holds=replace(first.holds, **columns["holds"]),
-            together=replace(first.together, **columns["together"]),
-            near=np.array([row.sides.near for row in rows]),
-            far=np.array([row.sides.far for row in rows]),
-        )
+        self._deployment, self._sides = deployment, Sides.joined([row.sides for row in rows])
         self._turns = np.array([row.layout.apart.micro_batches for row in rows if row.layout.apart])
         self._most = np.array([row.most for row in rows])
         self.step_s = np.ones(len(rows))

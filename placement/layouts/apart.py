@@ -261,7 +261,7 @@ def _layouts(deployment: Deployment, options: PlanOptions) -> Iterator[tuple[Lay
                 continue
             replicas = tuple((StageSpec(experts, range(len(model.layers))),) for _, experts in pools)
             for turns in MICRO_BATCHES:
-                yield Layout(replicas, tp, 1, Apart(tuple(gpus for gpus, _ in pools), turns)), slots
+                yield Layout(replicas, tp, apart=Apart(tuple(gpus for gpus, _ in pools), turns)), slots
 
 
 def _splits(deployment: Deployment, options: PlanOptions) -> Iterator[list[tuple[Group, Group]]]:

@@ -267,7 +267,7 @@ def _layout(file: PlanPart, deployment: Deployment) -> Layout:
                 "the others, and micro_batches in layout."
             )
         apart = Apart(tuple(gpus for _, gpus in sorted(attention.items())), turns)
-    return Layout(rows, file.layout["tp"], file.layout.get("moe_tp", 1), apart)
+    return Layout(rows, file.layout["tp"], file.layout.get("moe_tp", 1), apart=apart)
 
 
 def _check_layout(stored: LayoutPart, plan: Plan) -> None:

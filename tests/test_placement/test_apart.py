@@ -53,7 +53,7 @@ def _apart(
 ) -> tuple[Layout, LayoutScorer]:
     model = deployment.model
     stage = StageSpec(tuple(theirs), range(len(model.layers)))
-    layout = Layout(((stage,),), tp, 1, Apart((tuple(ours),), turns))
+    layout = Layout(((stage,),), tp, apart=Apart((tuple(ours),), turns))
     slots = np.full(len(theirs), -(-model.moe.experts // len(theirs)))
     return layout, LayoutScorer(deployment, layout, balanced_uses(deployment, layout, (slots,)))
 

@@ -87,9 +87,7 @@ def pools_of_plan(plan: Plan, lengths: Lengths) -> EnginePools:
 def _pool(plan: Plan, role: str, lengths: Lengths) -> EnginePool:
     deployment, layout = plan.deployment, plan.layout
     if layout.apart is not None:
-        raise InputError(
-            f"attention apart is not simulated; plan with {input_name('afd')} off.", field="plan"
-        )
+        raise InputError(f"attention apart is not simulated; plan with {input_name('afd')} off.")
     scorer, _ = placement_scorer(plan)
 
     def price(work: Workload, batch: Array) -> Array:

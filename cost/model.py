@@ -142,6 +142,14 @@ class DenseFfn:
 
 
 @dataclass(frozen=True)
+class SharedFfn(DenseFfn):
+    """What stays of a layer with experts where those lie on other GPUs: shared experts and router."""
+
+    shared_params: int
+    router_params: int
+
+
+@dataclass(frozen=True)
 class MoeFfn:
     """Routed experts, of which each token uses ``top_k``, and the weights every token uses besides.
 
@@ -177,8 +185,8 @@ class Layer:
 
     @property
     def parts(self) -> int:
-        """How many parts it has: 2, or 1 in a model whose layers have one each (Nemotron-H)."""
-        ffn = isinstance(self.ffn, MoeFfn) or self.ffn.params > 0
+        """How many parts it has: 2, 1 where layers have one each (Nemotron-H) or lack their experts."""
+        ffn = isinstance(self.ffn, MoeFfn) or (self.ffn.params > 0 and not isinstance(self.ffn, SharedFfn))
         return (self.attention.matmul_params > 0) + ffn
 
     @property
@@ -299,6 +307,19 @@ class Model(Shown):
         """What the first of equal stages of a pipeline holds, the fullest: no head unless it is the only one."""
         layers = tuple((layer, count / stages) for layer, count in self.whole.layers)
         return StageShard(layers, last=(stages == 1) * 1.0)
+
+    @property
+    def without_experts(self) -> Model:
+        """The model as GPUs have it whose experts lie on others."""
+
+        def left(layer: Layer) -> Layer:
+            ffn = layer.ffn
+            if not isinstance(ffn, MoeFfn):
+                return layer
+            held = ffn.shared_params + ffn.router_params
+            return replace(layer, ffn=SharedFfn(held, ffn.shared_params, ffn.router_params))
+
+        return replace(self, layers=tuple(map(left, self.layers)))
 
     @property
     def main_weights(self) -> str:

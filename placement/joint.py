@@ -23,7 +23,7 @@ from placement.fleet.pricing import Kind
 from placement.layouts.choose import choose_layout
 from placement.layouts.fitting import Fitted
 from placement.layouts.shapes import Shape
-from placement.options import AUTO, PlanOptions
+from placement.options import AUTO, OFF, PlanOptions
 from placement.pairing import Side, Stages, paired
 from placement.plan import ROUNDING, Asked, Decision, Idle, Plan
 from placement.planner import Rival, fast_plan, make_plan, reached_by
@@ -69,6 +69,7 @@ class Question:
         """Whether replicas of any layout may be taken: nothing is asked for that one layout a pool has."""
         deployment, options = self.deployments[0], self.options
         free = not options.widths and options.redundant != AUTO and not deployment.workload.batch
+        free &= options.afd == OFF
         alone = self.lengths is None and (options.goal != "throughput" or options.ttft_s is not None)
         return free and not alone and deployment.workload.decodes
 

@@ -27,6 +27,7 @@ token."""
 
 AUTO: Literal["auto"] = "auto"
 NO_LIMIT: Literal["none"] = "none"
+OFF: Literal["off"] = "off"
 
 TOLERANCE = 0.02
 """Errors of the estimate are the same for layouts on one machine and cancel for the most part: what is left of a
@@ -110,6 +111,9 @@ class PlanOptions:
     ttft_s:
         Longest time to the first token, in seconds: of decode a prompt of the context's length that is prefilled
         alone on the same GPUs, of prefill the step; None for no limit.
+    afd:
+        Attention apart from the experts (:mod:`placement.layouts.apart`): ``off``, ``auto`` where that is better, or
+        GPUs of both, ``48:24``.
     """
 
     redundant: int | Literal["auto"] | None = None
@@ -125,6 +129,7 @@ class PlanOptions:
     split: DispatchPolicy = "even"
     goal: Goal = "throughput"
     ttft_s: float | None = None
+    afd: str = OFF
 
     def service_level(self, workload: Workload) -> ServiceLevel:
         """Return the limits of a plan for ``workload``.

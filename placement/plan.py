@@ -281,6 +281,9 @@ class Plan(Shown):
         The plans of the other pools; :attr:`totals` are of all.
     decision:
         How it was decided which replicas there are; None where one layout of one phase was chosen.
+    apart:
+        What the best layout of the other kind is estimated at, attention apart from the experts or together with
+        them, in words; empty where nobody asked.
     """
 
     deployment: Deployment
@@ -310,6 +313,7 @@ class Plan(Shown):
     beside: tuple[Plan, ...] = ()
     decision: Decision | None = None
     differences: str = ""
+    apart: str = ""
 
     @property
     def pools(self) -> tuple[Plan, ...]:

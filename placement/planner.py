@@ -116,6 +116,7 @@ def make_plan(
             service_level=fast.service_level,
             limit_s=fast.candidate.limit_s,
             decision=decision and reached_by(decision, plan.totals.tok_s),
+            apart=fast.apart,
         )
         violations = verify_plan(plan)
         if violations:
@@ -149,12 +150,16 @@ def reached_by(decision: Decision, tok_s: float) -> Decision:
     return replace(decision, objective=tok_s, bound=bound, gap=1 - tok_s / bound)
 
 
-def closed_by(tok_s: float, most_tok_s: float) -> Decision:
-    """Return what is left to decide of one layout a pool, by the bound over all layouts that were priced."""
+def closed_by(tok_s: float, most_tok_s: float, left_out: str = "") -> Decision:
+    """Return what is left to decide of one layout a pool, by the bound over all layouts that were priced.
+
+    ``left_out``: what the bound does not cover, in words.
+    """
     bound = max(tok_s, most_tok_s)
     return Decision(
         what="which replicas of which layouts stand on which domains",
-        search="no call of CP-SAT: no mix of the layouts that were priced serves more than the bound",
+        search="no call of CP-SAT: no mix of the layouts that were priced serves more than the bound"
+        + left_out,
         status="OPTIMAL" if tok_s >= bound * (1 - ROUNDING) else "FEASIBLE",
         objective=tok_s,
         bound=bound,
@@ -173,7 +178,8 @@ def _placed(
 ) -> tuple[Placed, TrafficReport | None, TokenTraffic | None]:
     """Return the experts placed by ``loads``; with tokens held out in ``judged``, as was best on those."""
     trial, report, traffic = None, None, None
-    if judged is not None and judged.routing:
+    apart = fast.candidate.layout.apart is not None  # which experts a token needs together matters not
+    if judged is not None and judged.routing and not apart:
         trial = place(fast.candidate, judged, options, thorough=True)
         trial, report, traffic = choose_by_traffic(trial, judged, options, budget, say)
     say("placing experts")
@@ -184,7 +190,7 @@ def _placed(
     results = placed.results
     if results:
         budget.tell(lambda: search_state(*_by_layer(results)), at_once=True)
-    if loads is None:
+    if loads is None or apart:
         return placed, None, None
     if trial is None:
         return choose_by_traffic(placed, loads, options, budget, say)
@@ -256,6 +262,8 @@ def _finish(
         scenarios=scenarios,
         search="; ".join(dict.fromkeys(result.search for result in placed.results if result.search)),
     )
+    if candidate.layout.apart is not None:
+        return replace(plan, notes=(*plan.notes, "with attention apart, failures are not priced"))
     say("losing GPUs, nodes and racks")
     with budget:
         sampled = None if loads is None else loads.sampled(FEW_TOKENS)

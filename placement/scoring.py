@@ -405,6 +405,8 @@ def routed_traffic(
     deployment: Deployment, layout: Layout, scorer: LayoutScorer, loads: ExpertLoads | None, batch: float
 ) -> TokenTraffic | None:
     """Return where the tokens of routing traces go under what ``scorer`` scores; None without traces."""
+    if layout.apart is not None:
+        return None
     if loads is None or not (loads.routing or any(use is not None and use.hits for use in scorer.uses[0])):
         return None
     names = tuple(trace.name for trace in loads.routing)

@@ -47,7 +47,7 @@ def first_token_s(plan: Plan) -> float:
     As a simulation of one pool has it: the step of a single prompt in one attention group, and what a request spends
     outside of steps (:mod:`cost.calibration.first_token`).
     """
-    alone_s = placement_scorer(plan)[0].step_s(batch_of(1, plan.layout.tp))
+    alone_s = placement_scorer(plan)[0].step_s(batch_of(1, plan.layout.group_gpus))
     return alone_s + first_token_calibration().seconds(require_engine(plan.deployment.engine), "aggregated")
 
 
@@ -86,6 +86,8 @@ def pools_of_plan(plan: Plan, lengths: Lengths) -> EnginePools:
 
 def _pool(plan: Plan, role: str, lengths: Lengths) -> EnginePool:
     deployment, layout = plan.deployment, plan.layout
+    if layout.apart is not None:
+        raise InputError(f"attention apart is not simulated; plan with {input_name('afd')} off.")
     scorer, _ = placement_scorer(plan)
 
     def price(work: Workload, batch: Array) -> Array:

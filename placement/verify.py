@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.experts.assignment import Assignment
+from cost.inputs.layout import POOLS_APART
 from cost.layouts.contexts import context_widths, no_context
 from cost.memory.batches import sequences_of
-from cost.memory.stages import replica_memory
+from cost.memory.stages import layout_memory
 from placement.arrays import Ints
 from placement.experts.failure_domains import stage_domains
 from placement.experts.problem import Problem, most_in_domain
@@ -157,8 +158,9 @@ def _gpus(plan: Plan) -> list[str]:
     dcp, pcp = plan.layout.dcp, plan.layout.pcp
     if (dcp, pcp) not in context_widths(replace(plan.deployment, dcp=dcp, pcp=pcp), tp):
         errors.append(str(no_context(replace(plan.deployment, dcp=dcp, pcp=pcp), tp)))
-    for stages in plan.layout.replicas:
-        for stage in stages:
+    for number, stages in enumerate(plan.layout.replicas):
+        held = [stage for _, stage in plan.layout.pools_of(number)[:1]] or stages
+        for stage in held:  # of GPUs with attention
             domains = plan.deployment.domains(stage)
             even = len(set(np.unique(domains, return_counts=True)[1].tolist())) == 1
             if tp == len(domains) and even:
@@ -166,7 +168,7 @@ def _gpus(plan: Plan) -> list[str]:
             if len(domains) % tp or (np.ptp(domains.reshape(-1, tp), axis=1) != 0).any():
                 errors.append(f"TP {tp} does not divide {_run(stage.layers)} into groups within a domain")
     batch = plan.deployment.workload.batch
-    if not sequences_of(batch, tp):
+    if not sequences_of(batch, plan.layout.group_gpus):
         errors.append(f"batch {batch} per GPU is not a whole number of sequences of a group of {tp} GPUs")
     return errors
 
@@ -236,14 +238,15 @@ def _memory(plan: Plan) -> list[str]:
             np.zeros(len(stage.gpus), dtype=np.int64) if assignment is None else assignment.slots_per_gpu
             for stage, assignment in zip(stages, plan.held_by(index), strict=True)
         ]
-        memories = replica_memory(plan.deployment, stages, slots=slots, **plan.layout.widths)
+        memories = layout_memory(plan.deployment, plan.layout, index, slots)
         if batch > memories[0].most * (1 + 1e-9):
             limit = f"{memories[0].most:,.9g} at a time"
             errors.append(f"replica {index}: {batch:,.9g} sequences per GPU, and engines run {limit}")
-        for stage, memory in zip(stages, memories, strict=True):
+        names = [_run(stage.layers) for stage in stages]
+        for name, memory in zip(names if plan.layout.apart is None else POOLS_APART, memories, strict=True):
             if memory.used(batch) > memory.usable:
                 errors.append(
-                    f"replica {index}, {_run(stage.layers)}: {memory.used(batch) / 1e9:.2f} GB per GPU, "
+                    f"replica {index}, {name}: {memory.used(batch) / 1e9:.2f} GB per GPU, "
                     f"{memory.usable / 1e9:.2f} GB usable"
                 )
     return errors

@@ -39,7 +39,7 @@ from placement.layouts.fitting import (
 from placement.layouts.price import plan_rows
 from placement.layouts.refuse import refuse_capacity, refuse_layout
 from placement.layouts.shapes import Shape
-from placement.options import PlanOptions
+from placement.options import AUTO, OFF, PlanOptions
 from placement.pairing import Side, paired
 from placement.plan import ROUNDING, Asked, Decision, Plan
 from placement.planner import Rival, closed_by, fast_plan, make_plan, reached_by
@@ -121,7 +121,9 @@ def plan_requests(  # noqa: PLR0913 - what is planned, and who hears of it
         question = _asked(serving, level, notes, pairing)
         fast = with_pools([fast_plan(placed, loads) for *_, placed in pools], question)
         decision: Decision | None = closed_by(
-            fast.totals.tok_s, most_per_s(serving, level.tpot_s) * (question.osl or 1)
+            fast.totals.tok_s,
+            most_per_s(serving, level.tpot_s) * (question.osl or 1),
+            ", attention apart left out" * (options.afd != OFF),
         )
         if rival is not None and not fast.late[0]:
             answer = rival(replace(fast, decision=decision))
@@ -205,7 +207,9 @@ def _that_plans_have(
         prompts = [(share, those(swept, {})) for share, swept in serving.prompts]
         decodes = len(one_pool) or len(decode)
         if decodes and all(len(swept) for _, swept in prompts):
-            return replace(serving, decode=decode, prompts=prompts, both=one_pool)
+            # with attention apart by a ratio that is asked for, another pool prefills
+            both = one_pool if options.afd in (OFF, AUTO) else None
+            return replace(serving, decode=decode, prompts=prompts, both=both)
         if options.widths or deployment.model.moe is None:
             break
     where = serving.prefill.deployment if decodes else serving.decode.deployment

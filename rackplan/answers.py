@@ -122,7 +122,7 @@ def planned_deployments(request: requests.PlanRequest) -> tuple[list[Deployment]
     inputs.refuse_twice(names, "model", "give it once, with the sum of its shares")
     if len(names) > 1:
         why = "several models are planned as pools of any layouts for whole requests or decode"
-        for name in ("ep", "tp", "stages", "batch", "redundant", "routing"):
+        for name in ("ep", "tp", "stages", "batch", "redundant", "routing", "afd"):
             request.refuse_given([name], why)
         if request.phase == "prefill" or request.goal == "latency":
             raise request.refuse("phase" if request.phase == "prefill" else "goal", why)
@@ -273,7 +273,7 @@ def sweep(request: requests.SweepRequest) -> Sweep | Pools:
     priced = make_deployment(request)
     workload = replace(priced.workload, prefix_hit=request.prefix_hit)
     alone = layouts.swept(replace(priced, workload=workload), speeds=request.speeds)
-    return layouts.within_limit(alone, request)
+    return replace(layouts.within_limit(alone, request), afd=request.afd)
 
 
 def simulate(request: requests.SimulateRequest) -> Simulated:

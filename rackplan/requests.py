@@ -954,11 +954,43 @@ PlanFile = Annotated[
 ]
 
 
+class AttentionApart(Request):
+    """Layout."""
+
+    afd: Annotated[str, Word] = opt(
+        "off",
+        "Attention apart from the experts of a decode pool (attention-FFN disaggregation): off; auto, where it is "
+        "better; or GPUs of attention and of experts, like 48:24.",
+        "off|auto|M:N",
+    )
+
+    def check(self) -> None:
+        """Reject what no layout with attention apart has."""
+        super().check()
+        if self.afd == "off":
+            return
+        if isinstance(self, SweepRequest) and not self.alone:
+            why = "ratios are swept of decode alone; a plan serves whole requests with them"
+            raise self.refuse("afd", why, f"give {input_name('phase')} decode")
+        from placement.layouts.apart import asked_ratio
+
+        asked_ratio(self.afd)
+        asked = {name: getattr(self, name, None) for name in ("phase", "redundant", "goal")}
+        wrong = {"phase": ("prefill", "both"), "redundant": ("auto",), "goal": ("gpus", "usd", "power")}
+        for name, values in wrong.items():
+            if asked[name] in values:
+                raise self.refuse(
+                    name, f"with {input_name('afd')} ratios are compared for decode, by its rate"
+                )
+        if getattr(self, "alone", False) and limit_s(getattr(self, "ttft_ms", None)) is not None:
+            raise self.refuse("ttft_ms", f"with {input_name('afd')} these GPUs prefill nothing")
+
+
 class DeploymentRequest(Pricing, Batch, Placed):
     """A model on a cluster under a workload."""
 
 
-class PlanRequest(Watched, Layouts, Contexts, Speed, FirstToken, Loaded, Pricing, Requests):
+class PlanRequest(Watched, AttentionApart, Layouts, Contexts, Speed, FirstToken, Loaded, Pricing, Requests):
     """Planning options."""
 
     model: Annotated[
@@ -1110,7 +1142,7 @@ class WhatIfRequest(Watched, Set):
     EXAMPLES = ("rackplan what-if out", "rackplan what-if out --set gb200.hbm_bytes_per_s=2x")
 
 
-class SweepRequest(Pricing, Contexts, Speed, FirstToken, UnderLoad, Requests, Placed):
+class SweepRequest(AttentionApart, Pricing, Contexts, Speed, FirstToken, UnderLoad, Requests, Placed):
     """Sweep options."""
 
     prefill_cluster: ClusterLike | None = opt(None, "Cluster for prefill; default: part of --cluster.", "C")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple, Required, TypedDict, overload
 
@@ -118,6 +118,26 @@ class StageWidths(TypedDict, total=False):
     pcp: int
 
 
+POOLS_APART = ("attention", "experts")
+"""Names of the two pools of a layout whose attention runs apart from its experts."""
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Attention on GPUs of its own (attention-FFN disaggregation, AFD); the stages hold the routed experts alone.
+
+    Attributes
+    ----------
+    gpus:
+        For each replica the GPUs with attention, dense and shared parts, the cache and the sequences.
+    micro_batches:
+        Parts of the batch that take turns on these and on the experts.
+    """
+
+    gpus: tuple[tuple[int, ...], ...]
+    micro_batches: int
+
+
 @dataclass(frozen=True)
 class Layout:
     """A parallel layout over the whole cluster.
@@ -137,6 +157,8 @@ class Layout:
     pcp:
         GPUs of such a group, of a pool that only prefills, that the tokens of each prompt are split over; each has
         the weights of ``tp / pcp`` parts and, in the end, all keys and values.
+    apart:
+        GPUs of attention beside those of the experts; None: the same GPUs have both.
     """
 
     replicas: Sequence[Replica]
@@ -144,6 +166,7 @@ class Layout:
     moe_tp: int = 1
     dcp: int = 1
     pcp: int = 1
+    apart: Apart | None = None
 
     @property
     def widths(self) -> StageWidths:
@@ -168,12 +191,29 @@ class Layout:
     @property
     def attention_dp(self) -> int:
         """Groups of a stage that run attention on their own sequences."""
-        return self.stage_gpus // self.tp
+        return (self.stage_gpus if self.apart is None else len(self.apart.gpus[0])) // self.tp
+
+    @property
+    def group_gpus(self) -> float:
+        """GPUs in use for each such group: with attention apart those of its experts too."""
+        if self.apart is None:
+            return self.tp
+        return self.tp * len(self.gpus_of(0)) / len(self.apart.gpus[0])
+
+    def gpus_of(self, replica: int) -> tuple[int, ...]:
+        """Return the GPUs of a replica: those of attention apart, then its stages'."""
+        attention = () if self.apart is None else self.apart.gpus[replica]
+        return (*attention, *(gpu for stage in self.replicas[replica] for gpu in stage.gpus))
+
+    def of_replicas(self, which: Sequence[int]) -> Layout:
+        """Return the layout of some replicas alone."""
+        apart = self.apart and replace(self.apart, gpus=tuple(self.apart.gpus[i] for i in which))
+        return replace(self, replicas=tuple(self.replicas[i] for i in which), apart=apart)
 
     @property
     def gpus_in_use(self) -> list[int]:
         """GPUs of all replicas, in order of their stages."""
-        return [gpu for stages in self.replicas for stage in stages for gpu in stage.gpus]
+        return [gpu for replica in range(len(self.replicas)) for gpu in self.gpus_of(replica)]
 
     @property
     def gpus_used(self) -> int:
@@ -183,7 +223,15 @@ class Layout:
                 count * sum(len(stage.gpus) for stage in self.replicas[replica_number])
                 for replica_number, count in self.replicas.alike
             )
-        return sum(len(stage.gpus) for replica in self.replicas for stage in replica)
+        return sum(len(self.gpus_of(replica)) for replica in range(len(self.replicas)))
+
+    def pools_of(self, replica: int) -> tuple[tuple[str, StageSpec], ...]:
+        """Return both pools of a replica by name, where its attention runs apart from its experts; else none."""
+        if self.apart is None:
+            return ()
+        (experts,) = self.replicas[replica]
+        attention = StageSpec(self.apart.gpus[replica], experts.layers)
+        return tuple(zip(POOLS_APART, (attention, experts), strict=True))
 
     @property
     def simplicity(self) -> tuple[int, int, int, int]:
@@ -193,9 +241,9 @@ class Layout:
     def short(self, *, moe: bool) -> str:
         """The layout in a few letters, as tables print it: ``EP72 TP1 PP4 x2``."""
         ep = self.ep if moe else None
-        return (
-            f"{widths_label(ep, self.moe_tp, self.tp, self.stages, self.dcp, self.pcp)} x{len(self.replicas)}"
-        )
+        attention = "" if self.apart is None else f"A{len(self.apart.gpus[0])} "
+        widths = widths_label(ep, self.moe_tp, self.tp, self.stages, self.dcp, self.pcp)
+        return f"{attention}{widths} x{len(self.replicas)}"
 
     def describe(self, *, moe: bool) -> str:
         """The layout in one line, as summaries print it; ``moe``: whether the model has routed experts."""
@@ -204,7 +252,10 @@ class Layout:
         parts += [f"attention DP {self.attention_dp}", f"TP {self.tp}"]
         parts += [f"{name} {width}" for name, width in (("DCP", self.dcp), ("PCP", self.pcp)) if width > 1]
         parts.append(f"{self.stages} stage{'s' if self.stages > 1 else ''}")
-        sizes = Counter(sum(len(stage.gpus) for stage in stages) for stages in self.replicas)
+        if self.apart is not None:
+            turns = plural(self.apart.micro_batches, "micro-batch")
+            parts.append(f"attention apart on {len(self.apart.gpus[0])} GPUs, {turns}")
+        sizes = Counter(len(self.gpus_of(replica)) for replica in range(len(self.replicas)))
         unlike = (
             ", ".join(f"{count} of {gpus} GPUs" for gpus, count in sizes.items()) if len(sizes) > 1 else ""
         )

@@ -54,6 +54,8 @@ class Sweep(Shown):
     limit_s, limit_default:
         Longest seconds per token (prefill: of a step) of :attr:`best`, None: no limit. A default one gives way where
         nothing keeps it.
+    afd:
+        Attention apart from the experts, which is asked about beside these layouts: ``off``, ``auto`` or ``48:24``.
     """
 
     deployment: Deployment
@@ -77,6 +79,7 @@ class Sweep(Shown):
     imbalance: float | None = 1.0
     limit_s: float | None = None
     limit_default: bool = False
+    afd: str = "off"
 
     def brief(self) -> str:
         """Return a summary of the sweep with the ends of the frontier."""

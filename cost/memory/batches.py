@@ -13,18 +13,18 @@ _ROUNDING = 1e-9
 """Of a sequence."""
 
 
-def batch_of(sequences: int, tp: int) -> float:
+def batch_of(sequences: int, tp: float) -> float:
     """Sequences per GPU of attention groups of ``tp`` GPUs with ``sequences`` each; an int where it is whole."""
     return sequences / tp if sequences % tp else sequences // tp
 
 
-def sequences_of(batch: float, tp: int) -> int | None:
+def sequences_of(batch: float, tp: float) -> int | None:
     """Sequences of each attention group of ``tp`` GPUs at ``batch`` per GPU; None where they are not whole."""
     sequences = round(batch * tp)
     return sequences if math.isclose(sequences, batch * tp, rel_tol=1e-9) else None
 
 
-def whole_batch(batch: float, tp: int) -> float:
+def whole_batch(batch: float, tp: float) -> float:
     """The largest batch up to ``batch`` with whole sequences of groups of ``tp`` GPUs, at least one each."""
     return batch_of(sequences_of(batch, tp) or max(1, math.floor(batch * tp)), tp)
 

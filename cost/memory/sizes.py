@@ -9,7 +9,7 @@ import numpy as np
 from cost.attention.linear import Recurrent
 from cost.dtypes import bytes_per_param, cache_bytes_per_element
 from cost.inputs.workload import StepShape, Workload
-from cost.model import Layer, Model, MoeFfn, StageShard
+from cost.model import Layer, Model, MoeFfn, SharedFfn, StageShard
 from cost.quantity import Quantity, positive
 
 DISPATCH_TOKENS = 256
@@ -55,9 +55,9 @@ def layer_weight_bytes(
     attention = ((params - replicated) / tp + replicated) * size["attention"]
     norms = layer.norm_params * size["norm"]
     ffn = layer.ffn
-    if not isinstance(ffn, MoeFfn):
+    if not isinstance(ffn, MoeFfn | SharedFfn):
         return attention + norms + ffn.params * size["dense"] / tp
-    experts = slots * ffn.expert_params * size["experts"]
+    experts = slots * ffn.expert_params * size["experts"] if isinstance(ffn, MoeFfn) else 0.0
     shared = ffn.shared_params * size["shared"] / tp
     return attention + norms + experts + shared + ffn.router_params * size["router"]
 

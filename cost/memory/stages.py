@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import StageSpec, StageWidths
+from cost.inputs.layout import Layout, StageSpec, StageWidths
 from cost.inputs.workload import StepShape, Workload
 from cost.memory.batches import batch_of, most_that_fit, smallest_share
 from cost.memory.budget import Budget, Ranks
 from cost.memory.engines import GIB, MIN_ROOM_GIB
-from cost.memory.sizes import expert_size, shard_bytes, weight_sizes
-from cost.model import Model, StageShard
+from cost.memory.sizes import dispatch_bytes, expert_size, shard_bytes, weight_sizes
+from cost.model import Model, MoeFfn, StageShard
 from cost.quantity import Quantity
 from topology.base.units import added
 
@@ -204,6 +204,36 @@ def replica_memory(
     return memories
 
 
+def layout_memory(
+    deployment: Deployment, layout: Layout, replica: int, slots: Sequence[int | NDArray[np.int64]]
+) -> list[StageMemory]:
+    """Return the memory of each stage of a replica; with attention apart of its GPUs, then of the experts' GPUs."""
+    stages, apart = layout.replicas[replica], layout.apart
+    if apart is None:
+        return replica_memory(deployment, stages, slots=slots, **layout.widths)
+    model, workload, (stage,), ours = deployment.model, deployment.workload, stages, apart.gpus[replica]
+    attention, everything = StageSpec(ours, stage.layers), StageSpec(layout.gpus_of(replica), stage.layers)
+    rest, total, row = model.without_experts, len(everything.gpus), np.asarray(slots[0])
+    group = StepShape(tp=float(layout.tp), attention_dp=len(ours) / layout.tp).under(workload, 1.0)
+    weights, cache, _ = shard_bytes(rest, workload, rest.whole, group, slots=0)
+    sent = StepShape(
+        attention_dp=float(total), slots=float(row.sum()), domain_gpus=deployment.smallest_part(everything)
+    )
+    buffers = float(dispatch_bytes(model, workload, sent))
+    most = deployment.most_sequences / layout.group_gpus
+    budget = deployment.budget(attention, Ranks(layout.tp, 1, len(ours) // layout.tp))
+    copies, theirs = _held_experts(deployment, stage, row, Ranks(1, 1, len(stage.gpus)))
+    draft, params = model.draft.ffn, model.slot_params(stage.layers)
+    if workload.draft_tokens and isinstance(draft, MoeFfn):
+        params += draft.expert_params
+    experts = copies * params * float(expert_size(model, 1.0))
+    cached = total / len(ours) * float(cache)
+    return [
+        StageMemory(float(weights), 0.0, buffers, cached, budget, most, WEIGHTS_OFF * float(weights)),
+        StageMemory(experts, experts, buffers, 0.0, theirs, most, weights_off(model) * experts),
+    ]
+
+
 def _held_experts(
     deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64], ranks: Ranks
 ) -> tuple[float, Budget]:
@@ -222,7 +252,7 @@ def _held_experts(
     return int(slots[tightest]), kinds[tightest]
 
 
-def replica_max_batch(memories: Sequence[StageMemory], tp: int) -> float:
+def replica_max_batch(memories: Sequence[StageMemory], tp: float) -> float:
     """The largest batch that fits every stage of a replica, and that its engine runs at a time."""
     room = min(min(memory.room, memory.most) for memory in memories)
     return batch_of(round(float(most_that_fit(room, tp)) * tp), tp)

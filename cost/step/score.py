@@ -17,11 +17,12 @@ from cost.inputs.layout import CutReplicas, Layout, Replica, StageSpec, joints
 from cost.inputs.stage_context import digest
 from cost.inputs.workload import Workload
 from cost.memory.batches import sequences_of
-from cost.memory.stages import NO_CACHE, CacheRoom, StageMemory, replica_max_batch, replica_memory
+from cost.memory.stages import NO_CACHE, CacheRoom, StageMemory, layout_memory, replica_max_batch
+from cost.step.apart import Sides, apart_turns
 from cost.step.step import batch_cost
 from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds, hops
 from cost.terms.registry import TERMS
-from cost.terms.work import IMBALANCE, StepCost, totals
+from cost.terms.work import IMBALANCE, PlacedExperts, StepCost, totals
 from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.figures import Evidence, weakest
 from topology.base.units import added
@@ -49,8 +50,8 @@ class Score:
     floor_s:
         Seconds at its data-sheet peak that each resource is busy in a step, on the stage where it is busiest;
         none is above ``lower_step_s``.
-    hbm_bytes:
-        The fullest GPU, by use; adds up to what the driver reports.
+    hbm_bytes, hbm_of:
+        The fullest GPU, by use; adds up to what the driver reports. With attention apart also that of each pool.
     batch, max_batch:
         Sequences per GPU in use: at this score, and the most that fit; below 1 a tensor-parallel group has fewer
         sequences than GPUs.
@@ -85,6 +86,7 @@ class Score:
     what_if: str = ""
     prefill_s: float = 0.0
     cache: CacheRoom = NO_CACHE
+    hbm_of: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @cached_property
     def terms_s(self) -> Mapping[str, float]:
@@ -141,6 +143,7 @@ class _ReplicaCost:
 class _Kind:
     """Replicas that cost the same: one of them, its memory, and what its steps cost by workload and batch."""
 
+    number: int
     stages: Replica
     uses: Sequence[ExpertUse | None]
     keys: Sequence[object]
@@ -179,7 +182,7 @@ class LayoutScorer:
         self._deployment, self._layout, self._uses = deployment, layout, uses
         self._synthetic, self._fair = synthetic, fair
         self._alike = _alike(deployment, layout, uses)
-        known = {} if near is None else near.by_stages
+        known = {} if near is None or layout.apart is not None else near.by_stages
         self._kinds = [self._kind(replica, known) for replica, _ in self._alike]
         self._evidence = _evidence(deployment, layout, self._alike, synthetic=synthetic)
         self._scores: dict[float, Score] = {}
@@ -198,16 +201,17 @@ class LayoutScorer:
             return kind
         slots = [_slots_per_gpu(use, stage) for use, stage in zip(uses, stages, strict=True)]
         return _Kind(
+            replica,
             stages,
             uses,
             [_stage_key(deployment, *pair) for pair in zip(stages, uses, strict=True)],
-            replica_memory(deployment, stages, slots=slots, **layout.widths),
+            layout_memory(deployment, layout, replica, slots),
         )
 
     @property
-    def tp(self) -> int:
-        """GPUs of an attention group, which has whole sequences."""
-        return self._layout.tp
+    def tp(self) -> float:
+        """GPUs in use for each attention group, which has whole sequences."""
+        return self._layout.group_gpus
 
     @property
     def uses(self) -> Uses:
@@ -218,6 +222,11 @@ class LayoutScorer:
     def max_batch(self) -> float:
         """The largest batch that fits; 0 where none does."""
         return min(replica_max_batch(kind.memories, self.tp) for kind in self._kinds)
+
+    @property
+    def memories(self) -> Sequence[StageMemory]:
+        """Memory of each stage of the first replica; with attention apart of its GPUs, then of the experts'."""
+        return self._kinds[0].memories
 
     @cached_property
     def cache(self) -> CacheRoom:
@@ -237,7 +246,7 @@ class LayoutScorer:
 
     def of_replicas(self, which: Sequence[int]) -> tuple[Layout, LayoutScorer]:
         """Return the layout of some replicas alone, and its scorer; the other GPUs stay idle."""
-        layout = replace(self._layout, replicas=tuple(self._layout.replicas[replica] for replica in which))
+        layout = self._layout.of_replicas(which)
         uses = [self._uses[replica] for replica in which]
         return layout, LayoutScorer(
             self._deployment, layout, uses, synthetic=self._synthetic, fair=self._fair
@@ -259,7 +268,9 @@ class LayoutScorer:
 
     def _score(self, batch: float) -> Score:
         if not sequences_of(batch, self.tp):
-            group = "each GPU" if self.tp == 1 else f"a tensor-parallel group of {self.tp} GPUs"
+            group = "each GPU" if self.tp == 1 else f"a tensor-parallel group of {self._layout.tp} GPUs"
+            if self._layout.apart is not None:
+                group = f"an attention group, of which there is one for {self.tp:.4g} GPUs in use,"
             raise InputError(
                 f"{group} needs a whole number of sequences, 1 or more.", field="batch", value=batch
             )
@@ -281,8 +292,7 @@ class LayoutScorer:
         stays, prefill_s = self.stays(slowest.step_s, batch)
         tokens = deployment.workload.tokens_per_step
         tok_s = added(
-            count
-            * (batch * sum(len(stage.gpus) for stage in layout.replicas[i]) * tokens / (cost.step_s * stays))
+            count * (batch * len(layout.gpus_of(i)) * tokens / (cost.step_s * stays))
             for (i, count), cost in zip(self._alike, costs, strict=True)
         )
         return Score(
@@ -302,6 +312,10 @@ class LayoutScorer:
             tokens=deployment.workload.token_word,
             what_if=deployment.workload.what_if,
             prefill_s=prefill_s,
+            hbm_of={
+                name: memory.breakdown(batch)
+                for (name, _), memory in zip(layout.pools_of(0), self.memories, strict=False)
+            },
         )
 
     def step_s(self, batch: float) -> float:
@@ -318,8 +332,12 @@ class LayoutScorer:
         layout, key = self._layout, (deployment.workload, batch)
         for kind in self._kinds:
             if key not in kind.costs:
-                kind.costs[key] = _replica_cost(
-                    deployment, layout, kind.stages, kind.uses, batch, kind.keys, fair=self._fair
+                kind.costs[key] = (
+                    _replica_cost(
+                        deployment, layout, kind.stages, kind.uses, batch, kind.keys, fair=self._fair
+                    )
+                    if layout.apart is None
+                    else _apart_cost(deployment, layout, kind, batch)
                 )
         return [kind.costs[key] for kind in self._kinds]
 
@@ -355,7 +373,10 @@ def _kinds(deployment: Deployment, layout: Layout, uses: Uses) -> list[list[int]
     rows: dict[object, list[int]] = {}
     for index, (stages, row) in enumerate(zip(layout.replicas, uses, strict=True)):
         keys = tuple(_stage_key(deployment, *pair) for pair in zip(stages, row, strict=True))
-        rows.setdefault((keys, joints([deployment.place(stage) for stage in stages])), []).append(index)
+        near: object = joints([deployment.place(stage) for stage in stages])
+        if layout.apart is not None:
+            near = deployment.context(StageSpec(layout.gpus_of(index), stages[0].layers)).kind
+        rows.setdefault((keys, near), []).append(index)
     return list(rows.values())
 
 
@@ -420,6 +441,26 @@ def _replica_cost(
     return _ReplicaCost(added(parts.values()), lower, parts, floor_s)
 
 
+def _apart_cost(deployment: Deployment, layout: Layout, kind: _Kind, batch: float) -> _ReplicaCost:
+    """Time for one token of every sequence of a replica whose attention runs apart from its experts."""
+    (stage,), (use,), apart = kind.stages, kind.uses, layout.apart
+    assert apart is not None  # noqa: S101 - the caller's
+    attention = StageSpec(apart.gpus[kind.number], stage.layers)
+    slots = 0.0 if use is None else float(use.fixed_slots.sum())
+    cost = apart_turns(
+        deployment.model,
+        deployment.workload,
+        Sides.of(deployment, attention, stage, layout.tp, slots),
+        batch * layout.group_gpus / layout.tp,
+        apart.micro_batches,
+        None if use is None else PlacedExperts(deployment, stage, use),
+        attention,
+    ).step()
+    parts = {names: float(seconds) for names, seconds in cost.parts_s.items() if seconds}
+    floor_s = {resource: float(seconds) for resource, seconds in cost.floor_s.items() if seconds}
+    return _ReplicaCost(float(cost.total_s), max(floor_s.values()), parts, floor_s)
+
+
 def _add(into: dict[tuple[str, str], float], names: tuple[str, str], seconds: float) -> None:
     if seconds:
         into[names] = into.get(names, 0.0) + seconds
@@ -430,6 +471,10 @@ def _evidence(
 ) -> Evidence:
     """The weakest kind among the figures of GPUs, fabrics, kernels and all-to-all in use, and of the loads."""
     stages = [stage for replica, _ in alike for stage in layout.replicas[replica]]
+    if layout.apart is not None:
+        stages = [
+            StageSpec(layout.gpus_of(replica), layout.replicas[replica][0].layers) for replica, _ in alike
+        ]
     domains = {domain for stage in stages for domain in deployment.domain_set(stage)}
     cluster = deployment.cluster
     specs = {cluster.domain_kind[domain]: cluster.spec.domains[domain] for domain in domains}
@@ -455,4 +500,6 @@ def _across(deployment: Deployment, layout: Layout) -> bool:
     """Whether the layout has GPUs of several domains."""
     gpus = deployment.cluster.gpus
     domain = gpus[layout.replicas[0][0].gpus[0]].domain
+    if layout.apart is not None:
+        return any(gpus[gpu].domain != domain for gpu in layout.gpus_of(0))
     return any(gpus[gpu].domain != domain for stages in layout.replicas for s in stages for gpu in s.gpus)

@@ -76,16 +76,21 @@ def measured(shape: StepShape, machine: Machine) -> StepShape:
 
 
 def near_runs(deployment: Deployment, layout: Layout, batch: float) -> NearRuns:
-    """Return what measured runs near a layout's decode step say; of prefill, which no run corrects, nothing."""
+    """Return what measured runs near a layout's decode step say; of prefill, which no run corrects, nothing.
+
+    With attention apart, which no run has, those with both on all of its GPUs.
+    """
     stage = layout.replicas[0][0]
+    if layout.apart is not None:
+        stage = StageSpec(layout.gpus_of(0), stage.layers)
     correction = deployment.machine(stage).correction
     if correction is None or not deployment.workload.decodes:
         return NO_RUNS
     shape = with_even_slots(
         StepShape(
             **layout.widths,
-            attention_dp=layout.attention_dp,
-            ep=layout.ep,
+            attention_dp=len(stage.gpus) // layout.tp,
+            ep=len(stage.gpus) // layout.moe_tp,
             slots=0.0 if deployment.model.moe is None else deployment.model.moe.experts,
             domain_gpus=deployment.smallest_part(stage),
         )

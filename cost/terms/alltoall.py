@@ -62,7 +62,7 @@ def even_alltoall_parts(model: Model, moe: MoeFfn, shape: StepShape, machine: Ma
             if np.any(domain_gpus < ep):
                 together = alltoall_volumes(kernel.family, routing, tokens=tokens, ep=ep, domain_gpus=ep)
             tried.append(_legs(kernel, volumes, together, model, machine, ep))
-        for part in _fastest(tried):
+        for part in fastest(tried):
             sums = totals[part.term]
             for index, value in enumerate((part.up_s, part.out_s, part.expected_s)):
                 sums[index] = sums[index] + value
@@ -101,11 +101,11 @@ def alltoall_parts(
         if shared is not None:
             volumes = replace(volumes, out=volumes.out * shared.bound)
         tried.append(_legs(kernel, volumes, together, model, machine, np.asarray(use.gpus), shared))
-    return _fastest(tried)
+    return fastest(tried)
 
 
-def _fastest(tried: list[list[LinkPart]]) -> list[LinkPart]:
-    """Dispatch and combine of the kernel that takes least for both; at peak, of whichever moves least."""
+def fastest(tried: list[list[LinkPart]]) -> list[LinkPart]:
+    """Return dispatch and combine of the kernel that takes least for both; at peak, of whichever moves least."""
     best = tried[0]
     for parts in tried[1:]:
         faster = sum(np.asarray(part.expected_s) for part in parts) < sum(

@@ -9,7 +9,7 @@ import numpy as np
 from cost.dtypes import bytes_per_param
 from cost.inputs.machine import Machine, Rates
 from cost.inputs.workload import StepShape
-from cost.model import Model, MoeFfn
+from cost.model import Model, MoeFfn, SharedFfn
 from cost.quantity import Quantity
 from cost.terms.work import LayerStep, Parts, Term, Work, weight_work
 
@@ -40,7 +40,7 @@ def dense_work(
 def _add(parts: Parts, at: LayerStep) -> None:
     """Dense or shared feed-forward, and the router."""
     ffn, shape, precision = at.layer.ffn, at.shape, at.model.precision
-    if isinstance(ffn, MoeFfn):
+    if isinstance(ffn, MoeFfn | SharedFfn):
         dense: list[tuple[int, Quantity, str]] = [
             (ffn.shared_params, shape.width, precision["shared"]),
             (ffn.router_params, 1.0, precision["router"]),

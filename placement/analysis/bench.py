@@ -72,7 +72,7 @@ class Bench:
     @cached_property
     def batches(self) -> dict[str, float]:
         """Return other batches by their relation to the plan's: a tenth (or a sequence a group) more, twice, half."""
-        tp = self.plan.layout.tp
+        tp = self.plan.layout.group_gpus
         sequences = round(self.plan.score.batch * tp)
         larger = max(sequences + 1, round(1.1 * sequences))
         counts = {"+10%" if sequences >= TENTH_FROM else "+1": larger, "x2": 2 * sequences}
@@ -90,7 +90,7 @@ class Bench:
         try:
             scorer = self._scorer(deployment.with_batch(batch), layout, experts)
             limit = scorer.max_batch
-            least = batch_of(1, layout.tp)
+            least = batch_of(1, layout.group_gpus)
             if not limit:
                 scorer.at(least)
             largest = batch_within(scorer, limit, self.level.tpot_s)
@@ -118,7 +118,7 @@ class Bench:
         self, deployment: Deployment, layout: Layout, experts: Sequence[Assignment | None], batch: float
     ) -> Reached | str:
         """Return what a placement reaches at a batch."""
-        batch = whole_batch(batch, layout.tp)
+        batch = whole_batch(batch, layout.group_gpus)
         try:
             scorer = self._scorer(deployment.with_batch(batch), layout, experts)
             score = scorer.at(batch)

@@ -41,6 +41,8 @@ def other_widths(plan: Plan) -> Iterator[tuple[str, str, int, PlacedLayout | str
     cannot be. More stages on as many GPUs of a replica leave fewer to each.
     """
     layout, cut = plan.layout, plan.layout.moe_tp > 1
+    if layout.apart is not None:
+        return  # other ratios are compared by a plan
     base = _Widths.of([stage.gpus for stage in layout.replicas[0]], layout.tp)
     shapes: dict[_Widths, Shape] = {}
     for shape in enumerate_shapes(plan.deployment, cut_experts=cut):

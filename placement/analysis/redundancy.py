@@ -117,9 +117,9 @@ def _point(
     experts, _, _ = place_stages(deployment, layout, slots, loads, options, thorough=True)
     placed = ExpertPlacement(deployment, layout, experts, loads, options.split)
     scorer, balance = placement_scorer(placed, fair=False)
-    limit = wanted_batch(deployment.workload, scorer.max_batch, layout.tp)
+    limit = wanted_batch(deployment.workload, scorer.max_batch, layout.group_gpus)
     if options.goal == "latency":
-        limit = min(limit, batch_of(1, layout.tp))
+        limit = min(limit, batch_of(1, layout.group_gpus))
     if not 0 < limit <= scorer.max_batch:
         return None
     limit_s = base.candidate.limit_s

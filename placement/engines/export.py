@@ -80,6 +80,12 @@ def export_plan(
         If the engine would reject or misread it: with the reason, and the option that avoids it.
     """
     plan.require_experts()
+    if plan.layout.apart is not None:
+        raise InputError(
+            f"{engine.title} ({engine.version}) runs attention and experts on the same GPUs; apart only vLLM 0.26.0 "
+            "with afd-plugin does (experimental: DeepSeek-V2 and V3, two micro-batches, attention ranks a multiple "
+            f"of FFN ranks), which reads no placement. Plan with {input_name('afd')} off to export."
+        )
     if plan.split == "quota" and "quota" not in engine.splits:
         raise InputError(
             f"{engine.title} ({engine.version}) fills no quota slots at run time, so the plan would be less balanced "

@@ -21,6 +21,7 @@ from placement.arrays import Ints
 from placement.budget import Budget
 from placement.experts.placing import Known, StageGroup, place_stages
 from placement.experts.result import ExpertResult
+from placement.layouts.apart import apart_fits
 from placement.layouts.fitting import Fitted, fitted_layouts
 from placement.layouts.goals import (
     Aim,
@@ -37,9 +38,10 @@ from placement.layouts.partition import last_within
 from placement.layouts.price import LayoutKey, faster_splits, first_tokens, key_of, promised
 from placement.layouts.refuse import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
 from placement.layouts.shapes import of_one_kind
-from placement.options import PlanOptions, ServiceLevel
+from placement.options import AUTO, OFF, PlanOptions, ServiceLevel
 from placement.progress import Say, silent
 from placement.scoring import ExpertPlacement, placement_scorer
+from topology.base.units import plural
 
 MOST_PLACED = 80
 """Fast layouts whose experts are really placed before the best of them is taken, or a time per token given up."""
@@ -51,7 +53,7 @@ class Placed:
 
     ``passed_over`` is a better one that a simpler was taken for; None where there is none. ``service_level`` says in
     words what it was chosen for. ``most_tok_s`` is what no mix of layouts gives more of on the whole cluster, where
-    throughput is the goal and layouts are free; else 0.
+    throughput is the goal and layouts are free; else 0. ``apart`` is as of :attr:`placement.plan.Plan.apart`.
     """
 
     candidate: Candidate
@@ -63,6 +65,7 @@ class Placed:
     passed_over: Placed | None = None
     service_level: str = ""
     most_tok_s: float = 0.0
+    apart: str = ""
 
     @property
     def worth(self) -> tuple[float, float]:
@@ -106,19 +109,25 @@ def choose_layout(
         layouts = fitted_layouts(deployment, options.copies, options.spread, cut_experts=options.cuts_experts)
         if not layouts and deployment.model.moe is not None and not options.cuts_experts:
             layouts = fitted_layouts(deployment, options.copies, options.spread, cut_experts=True)
+    tries_apart = options.afd != OFF and deployment.workload.phase == "decode"
     admitted = [fit for fit in layouts if options.admits(fit.layout)]
-    if not admitted and not deployment.any_shape:
+    if tries_apart and options.afd != AUTO:
+        admitted = []
+    elif not admitted and not deployment.any_shape:
         any_shape = replace(deployment, any_shape=True) if layouts else deployment.for_want_of_deployable()
         return choose_layout(any_shape, loads, options, None, known, say)
-    if not layouts:
+    if not layouts and not tries_apart:
         refuse_capacity(deployment, options.copies, options.spread)
-    if not admitted:
+    if not admitted and not tries_apart:
         refuse_layout(deployment, options, layouts)
     aim = aim_of(deployment, options.goal)
     fast: Known = {} if known is None else known
 
     def within(level: ServiceLevel) -> Placed:
-        offered, first_s_of = _offered(deployment, admitted, level, options)
+        apart, most_apart_tok_s = list[Fitted](), 0.0
+        if tries_apart:
+            apart, most_apart_tok_s = apart_fits(deployment, options, level.limit_s)
+        offered, first_s_of = _offered(deployment, [*admitted, *apart], level, options)
         ranked, best, most_tok_s = _ranked(deployment, offered, level.limit_s, aim, options, loads, fast, say)
         if best is None:
             refuse_speed(deployment, level.limit_s, fastest_step_s(offered))
@@ -129,9 +138,26 @@ def choose_layout(
         first_s = first_s_of.get(key_of(chosen.candidate.layout))
         words = service_words(deployment, options, level.limit_s, fastest_s, first_s)
         free = deployment.workload.decodes and not (fixed or options.widths or deployment.workload.batch)
-        return replace(chosen, service_level=words, most_tok_s=most_tok_s if free else 0.0)
+        most = max(most_tok_s, most_apart_tok_s) if free else 0.0
+        words_apart = _other_kind(chosen, ranked)
+        return replace(chosen, service_level=words, most_tok_s=most, apart=words_apart)
 
     return relax_default_limits(within, level, {"limit_s"} if level.usual else ())[0]
+
+
+def _other_kind(chosen: Placed, ranked: Sequence[Candidate]) -> str:
+    """Return what the best layout is estimated at with attention apart, or together where apart was chosen."""
+    together = chosen.candidate.layout.apart is None
+    others = [trial for trial in ranked if (trial.layout.apart is None) != together]
+    if not others:
+        return ""
+    best, gain = others[0], others[0].score.tok_s_per_gpu / chosen.score.tok_s_per_gpu - 1
+    turns = best.layout.apart and f" in {plural(best.layout.apart.micro_batches, 'micro-batch')}"
+    kind = "attention apart from the experts" if together else "attention and experts on the same GPUs"
+    return (
+        f"The best layout with {kind}, {best.layout.short(moe=True)}{turns or ''}, is estimated at "
+        f"{best.score.tok_s_per_gpu:,.0f} tok/s/GPU ({gain:+.1%})"
+    )
 
 
 def _offered(
@@ -361,7 +387,7 @@ class Candidate:
     @property
     def most(self) -> float:
         """The largest batch it may have: the user's or what HBM holds; for the least latency the smallest."""
-        return batch_of(1, self.layout.tp) if self.aim.goal == "latency" else self.fitted.batch
+        return batch_of(1, self.layout.group_gpus) if self.aim.goal == "latency" else self.fitted.batch
 
     @property
     def slots(self) -> tuple[Ints, ...]:
@@ -391,7 +417,7 @@ def candidates(
         return Candidate(fit, deployment.with_batch(batch), fit.scorer.at(batch), limit_s, aim)
 
     if aim.goal == "latency":
-        scored = [at(fit, batch_of(1, fit.layout.tp)) for fit in layouts]
+        scored = [at(fit, batch_of(1, fit.layout.group_gpus)) for fit in layouts]
         scored = [trial for trial in scored if limit_s is None or trial.score.tpot_s <= limit_s]
         return sorted(scored, key=_order)
     scored = sorted((at(fit, fit.batch) for fit in layouts), key=_order)

@@ -87,7 +87,7 @@ class Fitted:
     @property
     def least_batch(self) -> float:
         """The batch that was asked for, or one sequence for each attention group."""
-        return self.batch if self.fixed else batch_of(1, self.layout.tp)
+        return self.batch if self.fixed else batch_of(1, self.layout.group_gpus)
 
 
 def stage_slots(
@@ -222,7 +222,7 @@ def fitted_layouts(
     return [fit for fit in fits if fit is not None]
 
 
-def wanted_batch(workload: Workload, largest: float, tp: int) -> float:
+def wanted_batch(workload: Workload, largest: float, tp: float) -> float:
     """Return the batch to use where ``largest`` fits groups of ``tp``: the one asked for, or the phase's own."""
     if workload.batch:
         return workload.batch

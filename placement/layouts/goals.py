@@ -45,7 +45,7 @@ class Aim:
         gpus, rates = self.deployment.cluster.gpus, set(self.rates.values())
         if len(rates) == 1:
             return 0.0, score.tok_s_per_gpu_used / rates.pop()
-        used = (gpus[gpu].domain for stages in layout.replicas for stage in stages for gpu in stage.gpus)
+        used = (gpus[gpu].domain for gpu in layout.gpus_in_use)
         return 0.0, score.tok_s_per_gpu_used * layout.gpus_used / sum(self.rates[domain] for domain in used)
 
 
@@ -99,7 +99,7 @@ def fewer_gpus(
 ) -> list[Fitted]:
     """Return single replicas on fewer GPUs than any of ``layouts`` that holds the limit has in one of its own."""
     able = (
-        sum(len(stage.gpus) for stage in fit.layout.replicas[row[0]])
+        len(fit.layout.gpus_of(row[0]))
         for fit in layouts
         if limit_s is None or fit.scorer.at(fit.least_batch).tpot_s <= limit_s
         for row in fit.scorer.alike
@@ -114,7 +114,7 @@ def _parts(deployment: Deployment, fit: Fitted, rows: Sequence[tuple[int, ...]])
         layout, scorer = fit.scorer.of_replicas(row)
         batch = fit.batch
         if not fit.fixed:
-            batch = wanted_batch(deployment.workload, scorer.max_batch, layout.tp)
+            batch = wanted_batch(deployment.workload, scorer.max_batch, layout.group_gpus)
         yield replace(fit, layout=layout, scorer=scorer, batch=batch)
 
 

@@ -154,6 +154,10 @@ def degraded(plan: Plan, cluster: Cluster) -> Degraded:
     index = {gpu.id: new for new, gpu in enumerate(cluster.gpus)}
     number = {old: index[gpu.id] for old, gpu in enumerate(before) if gpu.id in index}
     gone = set(range(len(before))) - set(number)
+    if gone and plan.layout.apart is not None:
+        raise InputError(
+            f"a plan with attention apart is not re-planned without GPUs; plan what is left with {input_name('afd')}."
+        )
     deployment = plan.deployment
     if cluster is not deployment.cluster:
         deployment = replace(deployment, cluster=cluster)

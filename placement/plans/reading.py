@@ -19,7 +19,7 @@ from cost.config.build import model_from_config
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import Layout, StageSpec
+from cost.inputs.layout import Apart, Layout, StageSpec
 from cost.inputs.workload import Workload
 from placement.experts.failure_domains import domain_name
 from placement.options import SPREADS, PlanOptions
@@ -236,8 +236,9 @@ def _require_figures(cluster: dict[str, Any]) -> None:
 def _layout(file: PlanPart, deployment: Deployment) -> Layout:
     index = {gpu.id: number for number, gpu in enumerate(deployment.cluster.gpus)}
     replicas: dict[int, list[StageSpec]] = {}
+    attention: dict[int, tuple[int, ...]] = {}
     for place, stage in enumerate(file.stages):
-        unknown = next((gpu for gpu in stage.gpus if gpu not in index), None)
+        unknown = next((gpu for gpu in (*stage.gpus, *stage.attention) if gpu not in index), None)
         if not stage.gpus:
             raise InputError(f"stages[{place}]: gpus: empty; a stage needs at least one GPU.")
         if unknown is not None:
@@ -245,6 +246,8 @@ def _layout(file: PlanPart, deployment: Deployment) -> Layout:
         layers = range(stage.first_layer, stage.last_layer + 1)
         spec = StageSpec(tuple(index[gpu] for gpu in stage.gpus), layers)
         replicas.setdefault(stage.replica, []).append(spec)
+        if stage.attention:
+            attention[stage.replica] = tuple(index[gpu] for gpu in stage.attention)
     rows = tuple(tuple(stages) for _, stages in sorted(replicas.items()))
     runs_of_first = [stage.layers for stage in rows[0]]
     if any([stage.layers for stage in stages] != runs_of_first for stages in rows[1:]):
@@ -257,8 +260,19 @@ def _layout(file: PlanPart, deployment: Deployment) -> Layout:
     runs = [range(start, stop) for start, stop in pairwise(ends)]
     if ends[-1] != count or [stage.layers for stage in rows[0]] != runs or not all(runs):
         raise InputError(f"stages: they do not hold layers 0 to {count - 1} once each, in order.")
+    turns, apart = file.layout.get("micro_batches", 0), None
+    if attention or turns:
+        sizes = {(len(gpus), len(replicas[number][0].gpus)) for number, gpus in attention.items()}
+        if len(attention) < len(rows) or len(sizes) > 1 or len(rows[0]) > 1 or not turns:
+            raise InputError(
+                "stages: attention: apart from the experts each replica has one stage, as many GPUs of both kinds as "
+                "the others, and micro_batches in layout."
+            )
+        apart = Apart(tuple(gpus for _, gpus in sorted(attention.items())), turns)
     stored = file.layout
-    return Layout(rows, stored["tp"], stored.get("moe_tp", 1), stored.get("dcp", 1), stored.get("pcp", 1))
+    return Layout(
+        rows, stored["tp"], stored.get("moe_tp", 1), stored.get("dcp", 1), stored.get("pcp", 1), apart
+    )
 
 
 def _check_layout(stored: LayoutPart, plan: Plan) -> None:

@@ -71,6 +71,8 @@ class StagePart:
         Layers of the model, both included.
     gpus:
         Ids of its GPUs.
+    attention:
+        Ids of the GPUs with its attention, where they are others than those of its experts; empty: the same.
     """
 
     replica: Count = 0
@@ -78,6 +80,7 @@ class StagePart:
     first_layer: Count
     last_layer: Count
     gpus: Annotated[list[str], Field(min_length=1)]
+    attention: Annotated[list[str], Field(exclude_if=lambda ids: not ids)] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,9 @@ class LayoutPart(TypedDict, total=False):
         Copies of the whole model, and the GPUs that they take.
     batch_per_gpu:
         Sequences per GPU in use; a tensor-parallel group of 8 with one has 0.125.
+    attention_gpus, micro_batches:
+        With attention apart from the experts: GPUs of a replica that it runs on, and parts of the batch that take
+        turns; else absent.
     """
 
     stages: _Follows
@@ -125,6 +131,8 @@ class LayoutPart(TypedDict, total=False):
     replicas: _Follows
     batch_per_gpu: Annotated[float, Field(ge=0, le=10**12, strict=True, allow_inf_nan=False)]
     gpus_used: _Follows
+    attention_gpus: _Follows
+    micro_batches: Annotated[int, Field(ge=1, le=64, strict=True)]
 
 
 class ChosenLayoutPart(LayoutPart, total=False):

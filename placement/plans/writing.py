@@ -196,7 +196,7 @@ def _loads(plan: Plan) -> LoadsPart | None:
 def layout_part(plan: Plan) -> LayoutPart:
     """Return what stages, model and batch say of the layout."""
     layout, deployment = plan.layout, plan.deployment
-    return {
+    part: LayoutPart = {
         "stages": layout.stages,
         "ep": layout.ep if deployment.model.moe else 1,
         "tp": layout.tp,
@@ -208,6 +208,9 @@ def layout_part(plan: Plan) -> LayoutPart:
         "batch_per_gpu": deployment.workload.batch,
         "gpus_used": layout.gpus_used,
     }
+    if layout.apart is not None:
+        part |= {"attention_gpus": len(layout.apart.gpus[0]), "micro_batches": layout.apart.micro_batches}
+    return part
 
 
 def _proof_of(plan: Plan) -> str:
@@ -221,7 +224,7 @@ def _proof_of(plan: Plan) -> str:
 
 
 def _stages(plan: Plan) -> list[StagePart]:
-    gpus = plan.deployment.cluster.gpus
+    gpus, apart = plan.deployment.cluster.gpus, plan.layout.apart
     return [
         StagePart(
             replica=replica,
@@ -229,6 +232,7 @@ def _stages(plan: Plan) -> list[StagePart]:
             first_layer=stage.layers.start,
             last_layer=stage.layers.stop - 1,
             gpus=[gpus[gpu].id for gpu in stage.gpus],
+            attention=[gpus[gpu].id for gpu in apart.gpus[replica]] if apart else [],
         )
         for replica, stages in enumerate(plan.layout.replicas)
         for stage in stages

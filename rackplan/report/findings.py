@@ -60,12 +60,13 @@ def _memory(plan: Plan) -> Rows:
 
 
 def replicas(plan: Plan) -> Rows:
-    """Yield the GPUs of each stage of each replica."""
-    gpus = plan.deployment.cluster.gpus
+    """Yield the GPUs of each stage of each replica, and what they do: with attention apart those of both pools."""
+    gpus, role = plan.deployment.cluster.gpus, plan.role
     for replica, stages in enumerate(plan.layout.replicas):
-        for number, stage in enumerate(stages):
+        held = [(name, 0, stage) for name, stage in plan.layout.pools_of(replica)]
+        for name, number, stage in held or [(role, number, stage) for number, stage in enumerate(stages)]:
             ids = [gpus[gpu].id for gpu in stage.gpus]
-            yield {"replica": replica, "stage": number, "gpu_ids": ids, **_layers(stage)}
+            yield {"replica": replica, "role": name, "stage": number, "gpu_ids": ids, **_layers(stage)}
 
 
 def _pipeline(plan: Plan) -> Rows:
@@ -169,7 +170,7 @@ _OF_POOLS: tuple[tuple[str, str, str, dict[str, Any], Callable[[Plan], Rows]], .
     ("step", f"{_STEP_SHOWN} {_STEP}", "Parts of the step", {"shown": _STEP_SHOWN}, _parts),
     ("limits_s", "resource step_s step_share floor_s", "What the step waits for", {}, _limits),
     ("memory", "use bytes memory_share", "Uses of HBM", {"max_rows": 0}, _memory),
-    ("replicas", f"replica {_STAGE} gpu_ids", "GPUs of each stage of each replica", {"max_rows": 0}, replicas),
+    ("replicas", f"replica role {_STAGE} gpu_ids", "GPUs of each stage of each replica", {"max_rows": 0}, replicas),
     ("pipeline", f"{_STAGE} domain gpus to_stage bytes bytes_per_s seconds fabric", "Stages", {}, _pipeline),
     ("baselines", _PLACED, "Placements under the same loads, layout and batch", {}, _baselines),
     ("layers", "layer balancedness", "Balancedness by layer", {"max_rows": 0},

@@ -256,9 +256,10 @@ def _pools(plan: Plan) -> Iterator[Block]:
         ):
             tokens = requests.isl if pool.role == "prefill" else requests.osl
             row |= {"batch": pool.batch, "step_s": pool.step_s, "tok_s": rate * part * (tokens or 1)}
+    rows = [part for row, (_, side) in zip(rows, pools, strict=True) for part in _apart_rows(row, side)]
     models = "role model layout workers gpus gpus_per_worker batch counted_tokens tok_s step_s"
     shown = models if requests is not None and requests.shares else POOLS.shown
-    yield POOLS(rows, max_rows=12 * (len(pools) > 1), shown=shown)
+    yield POOLS(rows, max_rows=12 * (len(rows) > 1), shown=shown)
     ways, turns = (requests.priced_tok_s_per_gpu, requests.turns) if requests else ({}, ())
     max_ways = WAYS.max_rows if len(pools) <= MAX_SUMMARY_POOLS else 0
     yield WAYS(({"serving": name, "tok_s_per_gpu": rate} for name, rate in ways.items()), max_rows=max_ways)
@@ -282,11 +283,28 @@ def _pools(plan: Plan) -> Iterator[Block]:
         how = f" ({requests.pairing})" if requests.pairing else ""
         text = f"{requests.inside_share:.0%} of the requests can keep their cache in a domain from prefill to decode"
         yield Note(f"{text}{how}.", "inside_share")
+    yield from (Note(side.apart and f"{side.apart}.") for _, side in pools)
     if decision := plan.decision:
         yield Note(
             f"Nothing serves more than {decision.bound:,.0f} {decision.unit} (gap {decision.gap:.1%}): "
             f"{decision.search}."
         )
+
+
+def _apart_rows(row: dict[str, Any], plan: Plan) -> list[dict[str, Any]]:
+    """Return a row of a pool; two of one whose attention runs apart from its experts, which have no sequences."""
+    if not (held := plan.layout.pools_of(0)):
+        return [row]
+    names = plan.layout.short(moe=True).split()
+    rows = []
+    for (name, stage), layout in zip(held, (f"{names[0]} TP{row['tp']}", names[1]), strict=True):
+        gpus, pool = len(stage.gpus), name if row["pool"] == row["role"] else f"{row['pool']} {name}"
+        rows.append({**row, "role": name, "pool": pool, "layout": layout, "gpus_per_worker": gpus})
+        rows[-1]["gpus"] = gpus * row["workers"]
+    rows[0]["batch"] = row["batch"] * plan.layout.group_gpus / plan.layout.tp
+    for key in ("batch", "tok_s", "tp", "attention_dp", *shared.CACHE.split()):
+        rows[1][key] = None
+    return rows
 
 
 def pool_row(role: str, plan: Plan) -> dict[str, Any]:
@@ -320,9 +338,11 @@ def plan_details(plan: Plan) -> Iterator[Block]:
     )
     yield Note(notes.sentence("; ".join(meant)), kind="method")
     for role, side in sides(plan):
-        yield Note(f"{f'{role}: ' * several}{shared.hbm_words(side.score)}.")
+        for name, held in side.score.hbm_of.items() or [(role * several, side.score.hbm_bytes)]:
+            yield Note(f"{name}{': ' * bool(name)}{shared.hbm_words(held)}.")
     measured = notes.measured_words(plan)
-    yield Note(measured and f"Correction by measured runs: {measured}.", "measured_factor")
+    apart = " (no run has attention apart: of runs with both on these GPUs)" * (plan.layout.apart is not None)
+    yield Note(measured and f"Correction by measured runs: {measured}{apart}.", "measured_factor")
     yield SETUP(_setup(plan))
     proof = {**vars(plan.proof), "objective_of": f"largest over mean GPU load{notes.worst_words(plan)}"}
     proof |= {"interrupted": plan.interrupted, "search": plan.search}
@@ -369,6 +389,8 @@ def _setup(plan: Plan) -> Row:
 
 
 def _roofline(plan: Plan) -> Iterator[Table]:
+    if plan.layout.apart is not None:
+        return  # they are of GPUs that have both
     figures = identities(plan.deployment, plan.layout, plan.score)
     mean_s, most_s = token_wait_s(plan.score.step_s)
     waits = {"mean_wait_ms": mean_s * 1e3, "longest_wait_ms": most_s * 1e3}

@@ -285,9 +285,8 @@ def cache_row(cache: CacheRoom) -> dict[str, Any]:
     return dict(zip(CACHE.split(), (cache.tokens, cache.low, cache.high, cache.sequences), strict=True))
 
 
-def hbm_words(score: Score) -> str:
+def hbm_words(held: Mapping[str, float]) -> str:
     """Return bytes of the fullest GPU by use."""
-    held = score.hbm_bytes
     main = {"weights": held["experts"] + held["weights"], "kv_cache": held["kv_cache"], "free": held["free"]}
     remaining = {use: amount for use, amount in held.items() if use != "experts" and use not in main}
     words = ", ".join(

@@ -22,8 +22,9 @@ from cost.serving.serving import TWO_POOLS, way_of
 from cost.step.fair_sharing import bound_words
 from cost.step.step import near_runs
 from cost.terms.registry import TERMS
+from placement.layouts.apart import price_ratios
 from placement.layouts.price import fitted_row, plan_rows
-from placement.options import USUAL_TPOT
+from placement.options import OFF, USUAL_TPOT, PlanOptions
 from rackplan.report import shared
 from rackplan.report.doc import Block, Doc, Late, Note, Record, Row, Shape, Table
 from rackplan.report.fields import phrase
@@ -59,6 +60,12 @@ SPEEDS = Table.of(
     f"target_tok_s_per_user {_ROW} plan_layout plan_batch plan_tok_s_per_gpu",
     "Best layouts by speed",
 )
+APART = Table.of(
+    "apart",
+    "target_tok_s_per_user layout tok_s_per_gpu apart_layout micro_batches apart_tok_s_per_gpu gain "
+    "apart_bound_tok_s_per_gpu",
+    "Attention apart from the experts",
+)
 WAYS = Table.of("ways", _ROW, "One pool or two", shown=f"{_TOGETHER} in_flight")
 POOLS = shared.pools(
     f"serving {_STEP}", shown="serving role layout workers gpus gpus_per_worker batch step_s bound_by"
@@ -71,7 +78,7 @@ TRANSFER = Record.of("transfer", "fabric bytes_per_prompt bytes_per_s_per_gpu la
 SWEEP = Shape(
     "sweep",
     "All layouts of a cluster at all batches: the best at the root, the best at usual speeds, and the frontier.",
-    (BEST, SPEEDS, WAYS, shared.TURNS, POOLS, FRONTIER, LAYOUTS, PHASES, TRANSFER, *shared.GROUNDS),
+    (BEST, SPEEDS, APART, WAYS, shared.TURNS, POOLS, FRONTIER, LAYOUTS, PHASES, TRANSFER, *shared.GROUNDS),
 )
 _BLANK = dict.fromkeys(_ROW.split()) | dict.fromkeys(_PARTS, 0.0)
 ROWS = Table.of("", f"cluster phase context layout gpus_per_worker gpus_used replicas {_RATES} {_STEP}")
@@ -195,6 +202,7 @@ def _phase(sweep: Sweep, speeds: Sequence[float], row: dict[str, Any]) -> _Outco
         [
             frontier_chart([*frontier.rows, *points], [row] * (best is not None), [deployment]),
             *_by_speed(by_speed, row, _ALONE),
+            *([APART(_apart(sweep, by_speed))] if sweep.afd != OFF else []),
             Note(f"Rates and prices are of {workload.phase} alone.", "requests_per_s", "missing"),
         ],
         [replace(frontier, shown=f"{_ALONE} lower_step_s")],
@@ -339,6 +347,30 @@ def _by_speed(rows: Mapping[float, Row | None], best: Row, shown: str) -> Iterat
         yield shared.bars("Steps by part", "at part step_s", times, alt)
     beyond = ", ".join(f"{speed:g}" for speed, row in rows.items() if row is None)
     yield Note(f"No layout reaches {beyond} tok/s/user." if beyond else "", "tok_s_per_gpu", "missing")
+
+
+def _apart(sweep: Sweep, rows: Mapping[float, Row | None]) -> Iterator[Row]:
+    """Yield the best at each speed with attention apart from the experts, beside that with both together."""
+    gpus, options = len(sweep.deployment.cluster.gpus), PlanOptions(afd=sweep.afd)
+    for speed, row in rows.items():
+        ratios = price_ratios(sweep.deployment, options, 1 / speed)
+        known = {
+            "target_tok_s_per_user": speed,
+            **{key: row and row[key] for key in ("layout", "tok_s_per_gpu")},
+        }
+        if not len(ratios.order):
+            yield APART.row(None, **known)
+            continue
+        best = int(ratios.order[0])
+        layout, rate = ratios.layouts[best], float(ratios.tok_s[best]) / gpus
+        yield APART.row(
+            layout.apart,
+            **known,
+            apart_layout=layout.short(moe=True),
+            apart_tok_s_per_gpu=rate,
+            apart_bound_tok_s_per_gpu=ratios.most_tok_s / gpus,
+            gain=rate / row["tok_s_per_gpu"] - 1 if row else None,
+        )
 
 
 def _planned(sweep: Sweep, speed: float) -> dict[str, Any]:

@@ -121,13 +121,19 @@ def layout_overlay(layout: Layout, gpus: int, plan: Plan | None = None) -> Overl
 
 def _tags(layout: Layout, count: int) -> list[str]:
     """Return the tag of each GPU, empty for those of no stage; none at all where there is one stage alone."""
-    if len(layout.replicas) == 1 and layout.stages == 1:
+    alone = len(layout.replicas) == 1 and layout.stages == 1
+    if alone and layout.apart is None:
         return []
     tags = [""] * count
     for r, stages in enumerate(layout.replicas):
         for s, stage in enumerate(stages):
             for gpu in stage.gpus:
-                tags[gpu] = _tag(layout, r, s)
+                tags[gpu] = "" if alone else _tag(layout, r, s)
+        for name, stage in layout.pools_of(r):
+            for gpu in stage.gpus:
+                tags[gpu] = (
+                    f"{name[0].upper()}{tags[gpu]}" if alone else f"{name[0].upper()} {_tag(layout, r, 0)}"
+                )
     return tags
 
 
@@ -163,6 +169,9 @@ def _key(layout: Layout, plan: Plan | None = None) -> list[str]:
     With a ``plan`` also the domains of each stage, what it hands on, and the bubble.
     """
     replicas, stages = layout.replicas, layout.replicas[0]
+    if held := layout.pools_of(0):
+        replicas_words = f"; R0 to R{len(replicas) - 1}: replicas" * (len(replicas) > 1)
+        return [f"{name[0].upper()}: {name}, {layer_words(stage)}{replicas_words}" for name, stage in held]
     if len(replicas) == 1 and layout.stages == 1:
         return [f"One stage: {layer_words(stages[0])}"]
     lines = [f"S{s}: {layer_words(stage)}" for s, stage in enumerate(stages)] if layout.stages > 1 else []

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
+from cost.inputs.layout import Layout, StageSpec
 from cost.terms.pipeline import BUBBLE
 from placement.analysis.comparison import Placement
 from rackplan.report.colours import NEUTRAL, series
@@ -75,13 +76,24 @@ def _cells(placement: Placement) -> dict[int, list[Rack]]:
     """Return what each GPU is for, by domain, rack by rack."""
     cells: dict[str, Cell] = {}
     for pool, (deployment, layout) in enumerate(placement.pools):
-        for replica, stages in enumerate(layout.replicas):
-            for number, stage in enumerate(stages):
+        for replica in range(len(layout.replicas)):
+            for number, stage in enumerate(_drawn_stages(layout, replica)):
                 cells |= {deployment.cluster.gpus[gpu].id: Cell(pool, replica, number) for gpu in stage.gpus}
     racks: dict[int, dict[str, Rack]] = {}
     for gpu in _whole(placement).gpus:
         racks.setdefault(gpu.domain, {}).setdefault(gpu.rack, []).append(cells.get(gpu.id))
     return {domain: list(by_rack.values()) for domain, by_rack in racks.items()}
+
+
+def _drawn_stages(layout: Layout, replica: int) -> Sequence[StageSpec]:
+    """Return what has a colour of its own: stages, or attention and experts where they are apart."""
+    return [stage for _, stage in layout.pools_of(replica)] or layout.replicas[replica]
+
+
+def _line(layout: Layout, stage: int) -> str:
+    """Return what GPUs of one colour hold."""
+    names = [name for name, _ in layout.pools_of(0)] or [f"S{number}" for number in range(layout.stages)]
+    return f"{names[stage]}: {layer_words(_drawn_stages(layout, 0)[stage])}"
 
 
 def _whole(placement: Placement) -> Cluster:
@@ -202,9 +214,7 @@ def _rack(drawn: Svg, placement: Placement, rack: Rack, corner: tuple[float, flo
         words = "idle"
         if kind is not None:
             deployment, layout = placement.pools[kind.pool]
-            words = (
-                f"{deployment.workload.phase}, S{kind.stage}: {layer_words(layout.replicas[0][kind.stage])}"
-            )
+            words = f"{deployment.workload.phase}, {_line(layout, kind.stage)}"
         drawn.add(drawn.group([words]), "path", {"d": path, "class": "gpus", **_look_of(kind)})
     if borders:
         drawn.add(drawn.root, "path", {"d": borders, "stroke": "currentColor", "stroke_width": 1.5})
@@ -226,7 +236,7 @@ def _legend(drawn: Svg, placement: Placement, pool: int, y: float) -> float:
     phase = "prefill and decode" if phase == "both" else phase
     y += LINE
     drawn.text(drawn.root, f"{phase} {'(pale) ' * (pool > 0)}{title}", y, {"font_weight": 600})
-    lines = [f"S0: {layer_words(layout.replicas[0][0])}"]
+    lines = [_line(layout, stage) for stage in range(len(_drawn_stages(layout, 0)))]
     if layout.stages > 1:
         lines = stage_lines(deployment, layout, batch)
     for stage, line in enumerate(lines):

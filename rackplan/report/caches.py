@@ -23,7 +23,7 @@ CACHES = Table.of(
     "Memory for caches of one unit",
     per="cluster",
 )
-_CURVE = Table.of("", "rack_cache_bytes prefix_hit usd_per_million_tokens state")
+_CURVE = Table.of("", "rack_cache_bytes prefix_hit requests_per_s usd_per_million_tokens state")
 _DEVICES = {HOST: "DRAM", "ssd": "SSD"}
 
 
@@ -95,20 +95,28 @@ def _in_rack(fleet: Size, memory: KvMemory, *tiers: str) -> float:
 
 
 def _charts(fleet: Size) -> Iterator[Chart]:
-    """Yield hits and money over the memory of a rack: memory of hosts alone, and drives beside some."""
-    points = list(_points(fleet))
-    beside = dict.fromkeys(row["host_bytes"] for row in points if row["ssd_bytes"])
-    lines = [(row, "DRAM") for row in points if not row["ssd_bytes"]]
-    for host in beside:
-        name = f"SSD beside {format_quantity(host, 'byte')} of DRAM a host" if host else "SSD"
-        lines += [(row, name) for row in points if row["host_bytes"] == host and (host or row["ssd_bytes"])]
-    first = points[0]
-    lines[:0] = [(first, "SSD")] if 0.0 in beside else []
-    keys = ("rack_cache_bytes", "prefix_hit", "usd_per_million_tokens")
-    curve = _CURVE((*(row[key] for key in keys), state) for row, state in lines)
-    for key, title in (("prefix_hit", "Hits"), ("usd_per_million_tokens", "Price")):
+    """Yield hits, requests and money over the memory of a rack: of hosts alone, and drives alone and beside some."""
+    hbm, *points = _points(fleet)
+    if not points:
+        return
+
+    def kind(row: Row) -> str:
+        beside = f" beside {format_quantity(row['host_bytes'], 'byte')} of DRAM a host" * bool(
+            row["host_bytes"]
+        )
+        return f"SSD{beside}" if row["ssd_bytes"] else "DRAM"
+
+    keys = ("rack_cache_bytes", "prefix_hit", "requests_per_s", "usd_per_million_tokens")
+    curve = _CURVE((*(row[key] for key in keys), kind(row)) for row in points)
+    sizes = [row["rack_cache_bytes"] for row in points]
+    for key, title in zip(keys[1:], ("Hits", "Requests", "Price"), strict=True):
+        rule = Table.of("", f"rack_cache_bytes {key}")((size, hbm[key]) for size in (min(sizes), max(sizes)))
         yield Chart(
             f"{title} by memory for caches, {fleet.unit.name}",
-            [Layer("line", curve, "rack_cache_bytes", key, "state")],
+            [
+                Layer("line", curve, "rack_cache_bytes", key, "state"),
+                Layer("rule", rule, "rack_cache_bytes", key, name="HBM alone"),
+            ],
+            log="x",
             alt=f"{len(points)} sizes of memory",
         )

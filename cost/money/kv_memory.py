@@ -74,13 +74,16 @@ class KvMemory:
     def bytes_per_s(self, domain: DomainSpec, place: str, gpus: int, out_bytes_per_s: float) -> float:
         """Return the rate at which each of all GPUs that read at once reads a place.
 
-        The slower of its own link, to the host or of ``out_bytes_per_s`` to the pool, and its part of the devices':
-        of its host's, or of the pool's among ``gpus``.
+        Its own link, to the host or of ``out_bytes_per_s`` to the pool, and of drives at most its part of theirs: of
+        its host's, or of the pool's among ``gpus``. Memory of a host is as fast as the links of its GPUs together,
+        however much of it caches take.
         """
+        link = out_bytes_per_s if place == "pool" else self.host_bytes_per_s(domain.gpu)
+        if place == HOST:
+            return link
         device, readers = self.device(domain.gpu, place), gpus if place == "pool" else domain.gpus_per_node
-        devices = self.sizes[place] / device.capacity_bytes.value
-        rate = (devices if place == HOST else math.ceil(devices)) * device.bytes_per_s.value / readers
-        return min(rate, out_bytes_per_s if place == "pool" else self.host_bytes_per_s(domain.gpu))
+        drives = math.ceil(self.sizes[place] / device.capacity_bytes.value)
+        return min(link, drives * device.bytes_per_s.value / readers)
 
     def size(self, domain: DomainSpec, place: str, gpus: float, cluster_gpus: int) -> float:
         """Return the bytes of a place that some GPUs of a cluster have."""

@@ -8,14 +8,19 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 
+from cost.memory.budget import Ranks
+from cost.money.kv_memory import KvMemory
 from cost.queueing.cache import KvTier, PrefixCache, Shelf
 from cost.queueing.engine import Engine
+from cost.queueing.pools import kv_tiers
 from cost.queueing.requests import Requests, segmented
 from cost.queueing.schedulers import Scheduler
 from cost.queueing.sessions import MadeSessions, sessions_of
 from cost.queueing.simulation import Simulation
 from cost.queueing.steps import StepTable
 from cost.queueing.traces import read_trace
+from rackplan.inputs import cluster_of, deployment_of
+from rackplan.requests import SweepRequest
 from topology.base.errors import InputError
 
 PLAIN = Scheduler(mixes=True, tokens=10**6, sequences=64, reserved=0.0)
@@ -229,3 +234,22 @@ def test_conversations_of_agents_are_read_with_those_that_they_start(tmp_path):
     assert not names[0] & names[1], "numbers of blocks are of their own file"
     rate = both.at(2.0, 1.0, arrivals="constant")
     assert [at for at, before in zip(rate.starts_s, rate.after, strict=True) if before < 0] == [2.0, 4.0]
+
+
+def test_tiers_are_as_large_and_fast_as_their_links_counted_by_hand():
+    token = 2 * 80 * 8 * 128 * 2  # keys and values of 80 layers, 8 heads of 128, BF16
+    for cluster, memory, (tp, stages), gpus, size, rate in (
+        ("hgx-h100", {"host": 1e12}, (8, 1), 8, 1e12, 8 * 63e9),
+        ("hgx-h100", {"host": 1e12}, (2, 2), 4, 0.5e12, 4 * 63e9),
+        ("gb200-nvl72", {"host": 1e12}, (4, 1), 4, 1e12, 4 * 225e9),
+        ("hgx-h100", {"ssd": 2 * 15.36e12}, (8, 1), 8, 2 * 15.36e12, 2 * 13e9),
+        ("hgx-h100@64", {"pool": 1e16}, (8, 1), 8, 1e16, 8 * 0.475 * 50e9),
+    ):
+        deployment = deployment_of(
+            SweepRequest("llama-3.1-70b", cluster), "llama-3.1-70b", cluster_of(cluster)
+        )
+        tier = kv_tiers(
+            deployment, KvMemory(memory), Ranks(tp, 1, gpus // tp // stages, stages), gpus, 4096.0
+        )[0]
+        assert tier.tokens * token == pytest.approx(size)
+        assert token / tier.seconds_per_token == pytest.approx(rate)

@@ -129,7 +129,7 @@ class Conversations:
     def _hits(self, requests: Requests, room: float, step_s: float) -> float:
         cache = PrefixCache(requests.sizes, requests.block)
         outcome = Simulation([_timed(BOTH, room, step_s, cache)], requests).run()
-        return sum(_found(outcome, requests))
+        return sum(_tier_hits(outcome, requests))
 
     def settled(self, memory: KvMemory) -> Lengths:
         """Return the lengths of conversations with the hits at which the cluster serves most of them.
@@ -140,18 +140,17 @@ class Conversations:
         """
         whole, keeping = self.sessions.lengths, replace(self.keeping, memory=memory)
         for _ in range(MAX_ROUNDS):
-            hit = self._most(keeping)
+            hit = self._best_hit(keeping)
             best = self.best(hit, keeping)
             if best is None or not hit:
                 return replace(whole, prefix_hit=0.0)
             reached = self.replay(self.at(hit), best, memory)
-            found = reached.prefix_hit
-            if found >= hit - HIT_MARGIN:
+            if reached.prefix_hit >= hit - HIT_MARGIN:
                 break
-            keeping = keeping.measured(hit, found)
-        return replace(reached, prefix_hit=min(hit, found), keeping=keeping)
+            keeping = keeping.measured(hit, reached.prefix_hit)
+        return replace(reached, prefix_hit=min(hit, reached.prefix_hit), keeping=keeping)
 
-    def _most(self, keeping: Keeping) -> float:
+    def _best_hit(self, keeping: Keeping) -> float:
         """Return the hits at which most requests are served: tried in steps, then finer beside the best."""
         whole = self.sessions.lengths.prefix_hit
 
@@ -186,12 +185,12 @@ class Conversations:
         else:
             decodes = _timed(DECODE, UNLIMITED_TOKENS, step_s, None)
             outcome = Simulation([_timed(PREFILL, room, row.prefill_s, cache)], requests, [decodes]).run()
-        shares = _found(outcome, requests)
+        shares = _tier_hits(outcome, requests)
         names = ["hbm", *(tier.name for tier in tiers)]
         return replace(
             self.sessions.lengths,
             prefix_hit=sum(shares),
-            found_in=tuple(zip(names, [*shares, *[0.0] * len(names)], strict=False)),
+            tier_hits=tuple(zip(names, [*shares, *[0.0] * len(names)], strict=False)),
             load_s=float(outcome.waits_s[LOADING]),
         )
 
@@ -243,7 +242,7 @@ def _timed(role: str, room: float, step_s: float, cache: PrefixCache | None) -> 
     return Engine(table, UNLIMITED, room, role, cache=cache)
 
 
-def _found(outcome: Outcome, requests: Requests) -> list[float]:
+def _tier_hits(outcome: Outcome, requests: Requests) -> list[float]:
     """Return the parts of the prompts that count which were found in HBM and in each tier."""
     counted = slice(requests.warm, len(requests) - requests.tail)
     prompts = int(outcome.isl[counted].sum())

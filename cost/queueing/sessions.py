@@ -75,13 +75,13 @@ class MadeSessions:
         prompt = self.system + self.isl
         while len(prompts) < self.turns and prompt + self.osl <= MAX_CONTEXT_TOKENS:
             prompts.append(prompt)
-            said = prompt + self.osl
-            prompt = said + self._added(said)
+            context = prompt + self.osl
+            prompt = context + self._added(context)
         return prompts
 
-    def _added(self, said: int) -> int:
-        """Return the tokens that a prompt adds to what was said."""
-        return max(1, round(self.new if self.new >= 1 else said * self.new / (1 - self.new)))
+    def _added(self, context: int) -> int:
+        """Return the tokens that a prompt adds to the context before it."""
+        return max(1, round(self.new if self.new >= 1 else context * self.new / (1 - self.new)))
 
     @property
     def pause_s(self) -> float:
@@ -91,7 +91,7 @@ class MadeSessions:
         ]
         return math.fsum(pauses) / max(1, len(pauses))
 
-    @property
+    @cached_property
     def lengths(self) -> Lengths:
         """Lengths of all turns, with the hits of a cache that forgets nothing."""
         return self.at(1.0, 0.0, sessions=2 + LENGTHS_OF // self.turns, arrivals="constant").lengths
@@ -170,10 +170,10 @@ class MadeSessions:
         sizes = {0: self.system} if self.system else {}
 
         def turns(session: int) -> Iterator[tuple[float, int, list[int], int, float]]:
-            at, said, segments = starts_s[session], self.system, [0] * bool(self.system)
+            at, context, segments = starts_s[session], self.system, [0] * bool(self.system)
             skipped = first_turns[session]
             for turn in range(self.turns):
-                added = spread(random, self.isl if turn == 0 else self._added(said), cv)
+                added = spread(random, self.isl if turn == 0 else self._added(context), cv)
                 answer = spread(random, self.osl, cv)
                 pause_s = 0.0
                 if turn > skipped:
@@ -185,9 +185,9 @@ class MadeSessions:
                 for tokens in (added, answer):
                     segments = [*segments, next(numbers)]
                     sizes[segments[-1]] = tokens
-                said += added + answer
+                context += added + answer
                 if turn >= skipped:
-                    yield at, said - answer, segments, answer, pause_s
+                    yield at, context - answer, segments, answer, pause_s
 
         streams = {session: turns(session) for session in range(len(starts_s))}
         queue = [(at, session) for session, at in enumerate(starts_s)]
@@ -226,7 +226,7 @@ class RecordedSessions:
 
     requests: Requests
 
-    @property
+    @cached_property
     def lengths(self) -> Lengths:
         """Lengths of all turns, with the hits of a cache that forgets nothing."""
         return self.requests.lengths

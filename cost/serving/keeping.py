@@ -46,10 +46,12 @@ class Keeping:
 
     def reached(self, room: Array, workers: Index, requests_per_s: Array, stay_s: Array) -> Array:
         """Return the part of prompts that replicas find, to each of which its conversations stay."""
-        each = requests_per_s * (self.pause_s + stay_s) if self.pause_s is not None else np.ones(len(room))
-        return np.asarray(np.interp(room * workers / each, self.tokens, self.hits))
+        going_on = (
+            requests_per_s * (self.pause_s + stay_s) if self.pause_s is not None else np.ones(len(room))
+        )
+        return np.asarray(np.interp(room * workers / going_on, self.tokens, self.hits))
 
-    def measured(self, hit: float, found: float) -> Keeping:
-        """Return it with ``found`` where it said ``hit``."""
-        here, there = (float(np.interp(part, self.hits, self.tokens)) for part in (hit, found))
+    def measured(self, hit: float, held: float) -> Keeping:
+        """Return it with ``held`` where it promised ``hit``."""
+        here, there = (float(np.interp(part, self.hits, self.tokens)) for part in (hit, held))
         return replace(self, tokens=self.tokens * (here / max(there, 1e-9)))

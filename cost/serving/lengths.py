@@ -36,7 +36,7 @@ class Lengths:
         Tokens of a prompt, of its answer, and the share of the requests that have them; shares add up to 1.
     prefix_hit:
         Part of each prompt's tokens that a cache already holds.
-    found_in, load_s:
+    tier_hits, load_s:
         The same by the tier that holds them, of conversations, and mean seconds of a request to load what is in
         slower ones than HBM.
     keeping:
@@ -50,7 +50,7 @@ class Lengths:
     share: tuple[float, ...]
     note: str = ""
     prefix_hit: float = 0.0
-    found_in: tuple[tuple[str, float], ...] = ()
+    tier_hits: tuple[tuple[str, float], ...] = ()
     load_s: float = 0.0
     keeping: Keeping | None = field(default=None, compare=False, repr=False)
 

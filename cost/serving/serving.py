@@ -175,8 +175,8 @@ class Serving:
         )
         stay_s = matches.prefill_s + matches.transfer_s + matches.osl / matches.tok_s_per_user
         room = keeping.room(swept, rows, workers)
-        found = keeping.reached(room, workers, matches.requests_per_s, stay_s)
-        return matches.rows(np.flatnonzero(found >= self.lengths.prefix_hit - HIT_TOLERANCE))
+        hits = keeping.reached(room, workers, matches.requests_per_s, stay_s)
+        return matches.rows(np.flatnonzero(hits >= self.lengths.prefix_hit - HIT_TOLERANCE))
 
     @cached_property
     def refused(self) -> str:

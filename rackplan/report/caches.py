@@ -67,7 +67,7 @@ def answer(fleet: Size) -> str:
 
 def _tiers(fleet: Size) -> Iterator[Row]:
     memory = fleet.deployment.prices.memory
-    for tier, share in fleet.lengths.found_in if fleet.lengths else ():
+    for tier, share in fleet.lengths.tier_hits if fleet.lengths else ():
         size = _in_rack(fleet, memory, tier) if tier in memory.sizes else None
         yield TIERS.row(None, cluster=fleet.unit.name, tier=tier, rack_bytes=size, found_share=share)
 

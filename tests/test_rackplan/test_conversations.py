@@ -37,7 +37,7 @@ def test_commands_agree_on_the_hits_and_a_simulation_reaches_them(size: rackplan
     assert size.lengths is not None
     hit = size.lengths.prefix_hit
     assert 0.2 < hit < 0.93
-    assert sum(share for _, share in size.lengths.found_in) >= hit - 1e-9
+    assert sum(share for _, share in size.lengths.tier_hits) >= hit - 1e-9
     more = {"sessions": SESSIONS, "kv_tier": ["host=100GB"]}
     swept = rackplan.sweep(MODEL, CLUSTER, **more)
     compared = rackplan.compare([CLUSTER], MODEL, **more).rows[0]

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from cost.money.kv_memory import KvMemory
-from cost.principles.tiers import HOST
+from cost.principles.tiers import HOST, cache_tiers
 from cost.queueing.conversations import cheapest
+from cost.serving.cache_path import prompt_cache_bytes
 from cost.serving.sizing import Size
 from rackplan.report.doc import Block, Chart, Layer, Note, Row, Table
 from rackplan.report.fields import usd
 from topology.base.units import format_quantity
 
 TIERS = Table.of(
-    "kv_tiers", "tier rack_bytes found_share | cluster", "Where prompts are found", per="cluster"
+    "kv_tiers",
+    "tier rack_bytes found_share drain_s cheaper_until_s next_cheaper_s | cluster",
+    "Where prompts are found",
+    per="cluster",
 )
 CACHES = Table.of(
     "caches",
@@ -34,6 +39,7 @@ def blocks(fleets: Sequence[Size]) -> list[Block]:
     slow = any(row["usd_per_million_tokens"] is None for row in points)
     return [
         *([TIERS(tiers)] if tiers else []),
+        Note("Below the last tier is none." if tiers else "", "next_cheaper_s", "missing"),
         *([CACHES(points)] if points else []),
         Note(
             "Loads that exceed the limit on the first token have no price." if slow else "",
@@ -66,10 +72,25 @@ def answer(fleet: Size) -> str:
 
 
 def _tiers(fleet: Size) -> Iterator[Row]:
-    memory = fleet.deployment.prices.memory
-    for tier, share in fleet.lengths.tier_hits if fleet.lengths else ():
-        size = _in_rack(fleet, memory, tier) if tier in memory.sizes else None
-        yield TIERS.row(None, cluster=fleet.unit.name, tier=tier, rack_bytes=size, found_share=share)
+    """Yield where prompts are found, and how long a context may wait there, as of ``rackplan economics``."""
+    if fleet.lengths is None or not fleet.lengths.tier_hits:
+        return
+    book, gpu = fleet.deployment.prices, fleet.unit.spec.domains[0].gpu
+    price = book.price(gpu) if fleet.bill.usd_per_hour is not None else None
+    devices = [cache_tiers(gpu, price)[0], *(book.memory.device(gpu, tier) for tier in book.memory.sizes)]
+    computing, token_bytes = fleet.token_prices.input, prompt_cache_bytes(fleet.deployment, 1e4) / 1e4
+    rows = zip_longest(fleet.lengths.tier_hits, devices, devices[1:])
+    for (tier, share), device, slower in rows:
+        yield TIERS.row(
+            None,
+            cluster=fleet.unit.name,
+            tier=tier,
+            rack_bytes=_in_rack(fleet, book.memory, tier) if tier in book.memory.sizes else None,
+            found_share=share,
+            drain_s=device.drain_s,
+            cheaper_until_s=None if computing is None else device.equal_s(computing / 1e6 / token_bytes),
+            next_cheaper_s=None if slower is None else device.beaten_s(slower),
+        )
 
 
 def _points(fleet: Size) -> Iterator[Row]:

@@ -178,13 +178,16 @@ def error_of(gpu: str, engine: str = "") -> ErrorOf:
     return found
 
 
-def changed(data: Any, *path: Any, to: Any = None) -> Any:
-    """A copy of nested data with the value at ``path`` replaced, or removed where ``to`` is None."""
+REMOVED = object()
+
+
+def changed(data: Any, *path: Any, to: Any = REMOVED) -> Any:
+    """A copy of nested data with the value at ``path`` replaced, or removed."""
     data = copy.deepcopy(data)
     place = data
     for key in path[:-1]:
         place = place[key]
-    if to is None:
+    if to is REMOVED:
         del place[path[-1]]
     else:
         place[path[-1]] = to

@@ -20,7 +20,7 @@ from cost.calibration.kernels import KernelFigures, UnmeasuredChips
 from cost.calibration.serving import Calibration
 from cost.experts.tokens.volumes import FAMILIES
 from cost.inputs.deployment import Deployment
-from cost.inputs.machine import COEFFICIENTS, PEAK, is_fraction, stage_rates
+from cost.inputs.machine import COEFFICIENTS, PEAK, stage_rates
 from cost.inputs.workload import StepShape, Workload
 from cost.recipe import ANY_MODEL, Recipes, published_recipe
 from cost.recipe import PATH as RECIPES
@@ -70,7 +70,7 @@ in_kernels, in_rates, in_borrowed, in_serving, in_errors = (
 )
 DEEPEP, CELL = ("kernels", "deepep-ll"), ("chips", "gb200", "engines", "any")
 HBM_CACHE = ("families", 0, "curves", "hbm.cache")
-FIRST_RATE, TRAINIUM = ("kernels", 0), ("chips", "trainium2", "fractions", "hbm.cache")
+FIRST_RATE = ("kernels", 0)
 
 
 @pytest.mark.parametrize(
@@ -79,16 +79,10 @@ FIRST_RATE, TRAINIUM = ("kernels", 0), ("chips", "trainium2", "fractions", "hbm.
         (KernelTable, in_kernels(*DEEPEP, "family", to="per-token"), "per-token"),
         (KernelTable, in_kernels(*DEEPEP, "dispatch", "out", to="normal-copies"), "byte/s"),
         (KernelTable, in_kernels(*DEEPEP, "dispatch", "beta", to="ib"), "no such coefficient"),
-        (
-            KernelTable,
-            in_kernels(*DEEPEP, "dispatch", "alpha_up_s", "kind", to="guessed"),
-            "kind of evidence",
-        ),
         (KernelTable, in_kernels("shared", "ib", "value", to=1.2), "not a fraction"),
         (KernelTable, in_kernels("shared", "low-latency-dispatch", "value", to="3 GB/s"), "is needed here"),
         (KernelFigures, in_rates(*FIRST_RATE, "peak", to="power"), "kernels[0]: peak: 'power' is not a peak"),
         (KernelFigures, in_rates(*FIRST_RATE, "kind", to="assumed"), "'assumed' must be 'measured'"),
-        (KernelFigures, in_rates(*FIRST_RATE, "value", to=1.4), "1.4 must be less than or equal to 1"),
         (UnmeasuredChips, in_borrowed("chips", "mi455x", "neighbour", to="h300"), "'h300' is not a GPU"),
         (UnmeasuredChips, in_borrowed("chips", "mi301x", to={"fractions": {}}), "'mi301x' is not a GPU"),
         (UnmeasuredChips, in_borrowed("chips", "tpu-v7", "fractions", "gemm.bf61", to={}), "not a fraction"),
@@ -101,15 +95,9 @@ FIRST_RATE, TRAINIUM = ("kernels", 0), ("chips", "trainium2", "fractions", "hbm.
         (Calibration, in_serving(*HBM_CACHE), "hbm.cache is missing"),
         (Calibration, in_serving("families", 0, "delays", "vllm", "engine.share"), "vllm: engine.share"),
         (ErrorTable, in_errors(*CELL), "any: is missing"),
-        (
-            ErrorTable,
-            in_errors(*CELL, "in_sample", "median", to=-0.1),
-            "-0.1 must be greater than or equal to 0",
-        ),
         (ErrorTable, in_errors("chips", to={"h20-sxm": ERRORS["chips"]["h20-sxm"]}), "none has 20 rows"),
         (ErrorTable, [], "errors.yaml"),
         (FirstTokenCalibration, FIRST_TOKEN | {"band": {"aggregated": 2.0}}, "aggregated and disaggregated"),
-        (FirstTokenCalibration, FIRST_TOKEN | {"two_pools_s": -1.0}, "two_pools_s"),
         (FirstTokenCalibration, FIRST_TOKEN | {"fixed_s": {"vllm": 0.1}}, "any is missing"),
         (Calibration, in_serving("shared", "links.hop", to=1.5), "links.hop: 1.5 is not a fraction"),
         (Recipes, {"models": ["deepseek-r9"]}, "is not a model"),
@@ -240,14 +228,6 @@ def test_measured_chips_have_every_coefficient(engine: str) -> None:
             assert figure.kind is Evidence.DERIVED
             assert figure.source
             assert figure.unit == ("s" if name.startswith("delay.") else "1")
-            if is_fraction(name):
-                assert 0 < figure.value <= 1, name
-            elif name.startswith(("overlap", "prompts.first", "prompts.uneven", "engine.share")):
-                assert 0 <= figure.value <= 1, name
-            elif name.startswith("accept."):
-                assert 1 <= figure.value <= 1 + serving.MAX_DRAFTS, name
-            else:
-                assert 0 <= figure.value < (1.0 if figure.unit == "s" else 1e6), name
 
 
 def test_every_other_chip_takes_those_of_a_measured_one_and_says_so() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from cost.config.build import model_from_config
 from cost.config.positions import most_positions
 from cost.resolve import resolve_model
+from helpers import changed
 from topology.base.errors import InputError
 
 SMALL = json.loads(Path(__file__).with_name("small_configs.json").read_text())
@@ -27,96 +27,79 @@ GRANITE, LING, LONGCAT, LAGUNA, LFM2 = (
     next(row["config"] for row in COUNTED if row["config"]["model_type"] == name)
     for name in ("granitemoehybrid", "bailing_hybrid", "longcat_flash", "laguna", "lfm2")
 )
-DROP = object()
-
-
-def changed(base: dict, **keys: object) -> dict:
-    config = copy.deepcopy(base)
-    for key, value in keys.items():
-        if value is DROP:
-            config.pop(key)
-        else:
-            config[key] = value
-    return config
-
-
-def within(base: dict, *path: str, **keys: object) -> dict:
-    """Return ``base`` with the keys changed of the section that ``path`` leads to."""
-    first, *rest = path
-    return {**base, first: within(base[first], *rest, **keys) if rest else changed(base[first], **keys)}
 
 
 BAD = [
     # missing keys
-    (changed(DENSE, hidden_size=DROP), "hidden_size"),
-    (changed(DENSE, model_type=DROP), "model_type"),
-    (changed(MLA, q_lora_rank=DROP), "q_lora_rank"),
+    (changed(DENSE, "hidden_size"), "hidden_size"),
+    (changed(DENSE, "model_type"), "model_type"),
+    (changed(MLA, "q_lora_rank"), "q_lora_rank"),
     # impossible values
-    (changed(DENSE, hidden_size=0), "hidden_size"),
-    (changed(DENSE, hidden_size="64"), "hidden_size"),
-    (changed(DENSE, hidden_size=True), "hidden_size"),
-    (changed(DENSE, num_hidden_layers=10_000), "10000 must be a whole number from 1 to 1000"),
-    (changed(MOE, num_attention_heads=4_104), "num_attention_heads"),
-    (changed(MOE, vocab_size=10**9), "vocab_size"),
-    (changed(DENSE, torch_dtype="float8_e4m3fn"), "torch_dtype"),
-    (changed(DENSE, num_attention_heads=6), "num_attention_heads"),
-    (changed(MOE, num_experts_per_tok=9), "num_experts_per_tok"),
-    (changed(MOE, num_local_experts=16), "num_local_experts"),
-    (changed(MOE, mlp_only_layers=[0, 1, 2, 3]), "mlp_only_layers"),
-    (changed(MLA, topk_group=5), "topk_group"),
-    (changed(MLA, n_group=3), "n_group"),
-    (changed(MLA, first_k_dense_replace=4), "first_k_dense_replace"),
-    (changed(MLA, moe_layer_freq=[0, 1]), "moe_layer_freq"),
-    (changed(OSS, layer_types=["mamba"] * 4), "layer_types"),
-    (changed(V4, o_groups=3), "o_groups"),
-    (changed(NEXT, linear_num_value_heads=3), "linear_num_key_heads"),
-    (within(KIMI, "linear_attn_config", full_attn_layers=[3]), "full_attn_layers"),
-    (within(K3, "text_config", latent_moe_use_norm=DROP), "latent_moe_use_norm"),
-    (changed(GLM53, index_kpool=3), "index_kpool"),
-    (within(M3, "text_config", "sparse_attention_config", sparse_block_size=DROP), "sparse_block_size"),
-    (within(GEMMA4, "text_config", num_kv_shared_layers=4), "num_kv_shared_layers"),
-    (changed(NEMOTRON, hybrid_override_pattern="ME*EMX"), r"layers_block_type[5]"),
-    (changed(NEMOTRON, hybrid_override_pattern=DROP), "layers_block_type"),
-    (changed(NEMOTRON, mamba_ssm_cache_dtype="float8"), "mamba_ssm_cache_dtype"),
-    (changed(NEMOTRON, mamba_proj_bias=True), "mamba_proj_bias"),
-    (changed(GRANITE, layer_types=["mamba", "moe", "mamba"]), "layers_block_type[1]"),
-    (changed(LING, layer_group_size=3), "layer_group_size"),
-    (changed(LING, gated_attention_proj_granularity_type="element_wise"), "granularity"),
-    (changed(LONGCAT, moe_topk=4), "moe_topk"),
-    (changed(LONGCAT, zero_expert_type="copy"), "zero_expert_type"),
-    (changed(LAGUNA, gating="per-element"), "gating"),
-    (changed(LAGUNA, num_attention_heads_per_layer=[4, 5, 4]), "num_attention_heads_per_layer"),
-    (changed(LFM2, block_ffn_dim_multiplier=1.5), "block_ffn_dim_multiplier"),
-    (changed(LFM2, layer_types=DROP), "full_attn_idxs"),
-    (changed(DSA, index_topk_pattern="FS"), "one F"),
-    (changed(DSA, index_topk_pattern=["F"] * 4), "which is not modelled"),
-    (within(STEP, "text_config", attention_other_setting=None), "attention_other_setting is null"),
-    (within(STEP, "text_config", "attention_other_setting", head_dim=64), "must be that of the other layers"),
-    (within(STEP, "text_config", "attention_other_setting", sink_dim=64), "sink_dim is 64"),
-    (within(STEP, "text_config", moe_layers_enum="3,x"), "must be a list of layer ids"),
+    (changed(DENSE, "hidden_size", to=0), "hidden_size"),
+    (changed(DENSE, "hidden_size", to=True), "hidden_size"),
+    (changed(DENSE, "num_hidden_layers", to=10_000), "10000 must be a whole number from 1 to 1000"),
+    (changed(DENSE, "torch_dtype", to="float8_e4m3fn"), "torch_dtype"),
+    (changed(DENSE, "num_attention_heads", to=6), "num_attention_heads"),
+    (changed(MOE, "num_experts_per_tok", to=9), "num_experts_per_tok"),
+    (changed(MOE, "num_local_experts", to=16), "num_local_experts"),
+    (changed(MOE, "mlp_only_layers", to=[0, 1, 2, 3]), "mlp_only_layers"),
+    (changed(MLA, "topk_group", to=5), "topk_group"),
+    (changed(MLA, "n_group", to=3), "n_group"),
+    (changed(MLA, "first_k_dense_replace", to=4), "first_k_dense_replace"),
+    (changed(MLA, "moe_layer_freq", to=[0, 1]), "moe_layer_freq"),
+    (changed(OSS, "layer_types", to=["mamba"] * 4), "layer_types"),
+    (changed(V4, "o_groups", to=3), "o_groups"),
+    (changed(NEXT, "linear_num_value_heads", to=3), "linear_num_key_heads"),
+    (changed(KIMI, "linear_attn_config", "full_attn_layers", to=[3]), "full_attn_layers"),
+    (changed(K3, "text_config", "latent_moe_use_norm"), "latent_moe_use_norm"),
+    (changed(GLM53, "index_kpool", to=3), "index_kpool"),
+    (changed(M3, "text_config", "sparse_attention_config", "sparse_block_size"), "sparse_block_size"),
+    (changed(GEMMA4, "text_config", "num_kv_shared_layers", to=4), "num_kv_shared_layers"),
+    (changed(NEMOTRON, "hybrid_override_pattern", to="ME*EMX"), r"layers_block_type[5]"),
+    (changed(NEMOTRON, "hybrid_override_pattern"), "layers_block_type"),
+    (changed(NEMOTRON, "mamba_ssm_cache_dtype", to="float8"), "mamba_ssm_cache_dtype"),
+    (changed(NEMOTRON, "mamba_proj_bias", to=True), "mamba_proj_bias"),
+    (changed(GRANITE, "layer_types", to=["mamba", "moe", "mamba"]), "layers_block_type[1]"),
+    (changed(LING, "layer_group_size", to=3), "layer_group_size"),
+    (changed(LING, "gated_attention_proj_granularity_type", to="element_wise"), "granularity"),
+    (changed(LONGCAT, "moe_topk", to=4), "moe_topk"),
+    (changed(LONGCAT, "zero_expert_type", to="copy"), "zero_expert_type"),
+    (changed(LAGUNA, "gating", to="per-element"), "gating"),
+    (changed(LAGUNA, "num_attention_heads_per_layer", to=[4, 5, 4]), "num_attention_heads_per_layer"),
+    (changed(LFM2, "block_ffn_dim_multiplier", to=1.5), "block_ffn_dim_multiplier"),
+    (changed(LFM2, "layer_types"), "full_attn_idxs"),
+    (changed(DSA, "index_topk_pattern", to="FS"), "one F"),
+    (changed(DSA, "index_topk_pattern", to=["F"] * 4), "which is not modelled"),
+    (changed(STEP, "text_config", "attention_other_setting", to=None), "attention_other_setting is null"),
+    (changed(STEP, "text_config", "attention_other_setting", "head_dim", to=64), "that of the other layers"),
+    (changed(STEP, "text_config", "attention_other_setting", "sink_dim", to=64), "sink_dim is 64"),
+    (changed(STEP, "text_config", "moe_layers_enum", to="3,x"), "must be a list of layer ids"),
     # two keys of one meaning
-    (changed(GEMMA2, sliding_window_size=1024), "sliding_window_size is 1024"),
+    (changed(GEMMA2, "sliding_window_size", to=1024), "sliding_window_size is 1024"),
     (
-        within(
+        changed(
             {**SCOUT, "quantization_config": {"quant_method": "fp8"}},
-            "text_config",
-            quantization_config={"quant_method": "gptq", "bits": 4, "group_size": 128},
+            *("text_config", "quantization_config"),
+            to={"quant_method": "gptq", "bits": 4, "group_size": 128},
         ),
         "quantization_config",
     ),
     # parts that are not modelled, and keys that do not belong
-    (changed(DENSE, model_type="mamba2"), "mamba2"),
-    (changed(DENSE, model_type="llamma"), "llama"),
-    (changed(DENSE, architectures=["LlamaForSequenceClassification"]), "LlamaForSequenceClassification"),
-    (changed(DENSE, num_experts=8), "num_experts"),
-    (changed(DENSE, is_encoder_decoder=True), "is_encoder_decoder"),
-    (changed(LAGUNA, gating_types=5), "gating_types"),
-    (changed(LFM2, layer_types="conv"), "layer_types"),
-    (changed(MLA, index_topk=2048), "index_topk"),
+    (changed(DENSE, "model_type", to="mamba2"), "mamba2"),
+    (changed(DENSE, "model_type", to="llamma"), "llama"),
+    (
+        changed(DENSE, "architectures", to=["LlamaForSequenceClassification"]),
+        "LlamaForSequenceClassification",
+    ),
+    (changed(DENSE, "num_experts", to=8), "num_experts"),
+    (changed(DENSE, "is_encoder_decoder", to=True), "is_encoder_decoder"),
+    (changed(LAGUNA, "gating_types", to=5), "gating_types"),
+    (changed(LFM2, "layer_types", to="conv"), "layer_types"),
+    (changed(MLA, "index_topk", to=2048), "index_topk"),
     # wrappers
-    (changed(SCOUT, text_config=[1]), "text_config"),
+    (changed(SCOUT, "text_config", to=[1]), "text_config"),
     ("llama", "a config is a JSON object"),
-    (changed(SCOUT, text_config={"hidden_size": 4}), "model_type"),
+    (changed(SCOUT, "text_config", to={"hidden_size": 4}), "model_type"),
 ]
 
 
@@ -202,8 +185,7 @@ def test_keys_in_a_section_or_flat():
     kinds = ["linear_attention"] * 3 + ["full_attention"]
     assert layers_of({**KIMI, **delta, "layer_types": kinds}) == layers_of(KIMI)
     assert layers_of(M3)[1].attention.chosen == 32
-    section = {**M3["text_config"]["sparse_attention_config"], "use_sparse_attention": False}
-    off = within(M3, "text_config", sparse_attention_config=section)
+    off = changed(M3, "text_config", "sparse_attention_config", "use_sparse_attention", to=False)
     assert {layer.attention.kind for layer in layers_of(off)} == {"gqa"}, "switched off, it is plain"
 
 

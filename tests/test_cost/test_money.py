@@ -95,15 +95,6 @@ def test_absurd_figures_and_ids_are_refused(mixed: Path) -> None:
         PriceBook().bill(cluster, ["d0.n0.g0", "d0.n0.g0"])
 
 
-def test_parts_of_a_cluster_add_up_to_the_whole(mixed: Path) -> None:
-    cluster, book = resolve_cluster(str(mixed)), PriceBook(prices={"h20-sxm": 1.1}, powers={"h20-sxm": 900})
-    ids = [gpu.id for gpu in cluster.gpus]
-    whole = book.bill(cluster)
-    assert Bill.together([book.bill(cluster, ids[:13]), book.bill(cluster, ids[13:])]) == whole
-    twice = whole.times(2)
-    assert (twice.gpus, twice.usd_per_hour) == (2 * whole.gpus, pytest.approx(2 * whole.usd_per_hour))
-
-
 def test_a_system_without_an_all_in_figure_has_that_of_its_racks() -> None:
     bill = PriceBook().bill(resolve_cluster("cm384@1536"))
     assert bill.power_w == pytest.approx(2 * 559e3)

@@ -20,7 +20,6 @@ from cost.terms.work import (
     Work,
     kernel_seconds,
 )
-from topology.base.errors import InputError
 from topology.base.figures import Evidence
 
 
@@ -77,13 +76,6 @@ def test_one_attention_group_sends_nothing(toy):
     cut = StepShape(attention_dp=4, ep=1, moe_tp=4, sequences=10, domain_gpus=4)
     for part in even_alltoall_parts(toy.model(), toy.moe.ffn, cut, machine):
         assert part.up_s == pytest.approx(30 * 128 / 1e11)
-
-
-def test_domains_that_nothing_joins_are_refused(toy):
-    machine = toy.machine(toy.cluster(4, 4, out=0))
-    shape = StepShape(attention_dp=8, ep=8, sequences=10, domain_gpus=4)
-    with pytest.raises(InputError, match="no `fabric:`"):
-        even_alltoall_parts(toy.model(), toy.moe.ffn, shape, machine)
 
 
 def test_few_tokens_on_many_gpus_of_a_domain_take_the_kernel_with_no_cost_of_peers(toy):

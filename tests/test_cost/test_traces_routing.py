@@ -243,7 +243,7 @@ def test_broken_files_are_refused(tmp_path: Path, name: str, text: str, message:
         read(path)
 
 
-DRAWN, CHOSEN_OF, CHOSEN = 4000, 24, 4
+DRAWN, CHOSEN = 4000, 4
 
 
 def test_what_chance_gives_is_the_mean_distance_of_poisson_counts() -> None:

@@ -92,24 +92,6 @@ def test_not_below_the_static_plan_and_within_the_budget(budget: float | None) -
     assert (np.mean(ahead, axis=0) >= 0).all()
 
 
-def test_an_engines_own_start_is_left_at_once_and_a_budget_holds_elsewhere() -> None:
-    known = workloads(3)
-    window = blended(known, 2)[0]
-
-    def first(**options: object) -> tuple[int, float]:
-        state = start(EXPERTS, EACH, GPUS, stored=known, options=OnlineOptions(**options))  # type: ignore[arg-type]
-        found = replan(state, window, LINEAR)
-        return found.moves, balance(window, found.slot_expert)
-
-    most = 0.05 * LINEAR.size
-    for options in ({}, {"budget": 0.05, "first_free": True}):
-        moves, balanced = first(**options)
-        assert moves > most
-        assert balanced > balance(window, LINEAR) + 0.05
-    assert 0 < first(budget=0.05)[0] <= most
-    assert first(budget=0, first_free=True)[0] == 0
-
-
 def test_moves_stop_where_they_cost_more_than_they_gain() -> None:
     windows = blended(workloads(3), 2)
     moves = []

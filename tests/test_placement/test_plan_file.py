@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from helpers import changed
 from placement.plan import Plan
 from placement.plans.findings import CurveLayout, RedundancyCurve, RedundancyPoint
 from placement.plans.reading import read_plan
@@ -20,7 +20,7 @@ from placement.plans.writing import plan_to_dict, plan_to_json
 from test_placement.builders import deployed, loads_for, quick
 from topology.base.errors import InputError
 
-REMOVED = object()
+Change = Callable[[Any], Any]
 
 
 @cache
@@ -81,7 +81,7 @@ def test_figures_in_the_file_are_not_believed(
     where: tuple[str, ...], value: object, words: str, tmp_path: Path
 ) -> None:
     """The score is computed again from the assignment, and what the file says else is named."""
-    again = read(put(fresh(), where, value), tmp_path)
+    again = read(changed(fresh(), *where, to=value), tmp_path)
     assert again.score.step_s == four_layers().score.step_s
     assert again.layout == four_layers().layout
     assert again.proof.objective == pytest.approx(four_layers().proof.objective)
@@ -93,10 +93,10 @@ def test_figures_in_the_file_are_not_believed(
 def test_a_layout_that_contradicts_the_rest_is_refused(key: str, tmp_path: Path) -> None:
     """Whoever edits one place alone hears of the other; a layout that says less is read."""
     data = fresh()
-    said = refusal(put(data, ("layout", key), 4096), tmp_path)
+    said = refusal(changed(data, "layout", key, to=4096), tmp_path)
     assert f"layout: {key}: 4096, but" in said
     assert f" {fresh()['layout'][key]:g}; make them agree" in said
-    assert read(put(data, ("layout", key), REMOVED), tmp_path).layout == four_layers().layout
+    assert read(changed(data, "layout", key), tmp_path).layout == four_layers().layout
 
 
 KEYS = [
@@ -111,23 +111,12 @@ KEYS = [
 ]
 
 
-def put(data: dict[str, Any], path: tuple[str | int, ...], value: object) -> dict[str, Any]:
-    place: Any = data
-    for key in path[:-1]:
-        place = place[key]
-    if value is REMOVED:
-        del place[path[-1]]
-    else:
-        place[path[-1]] = copy.deepcopy(value)
-    return data
-
-
 OF_ANOTHER_KIND = [None, "text", [[]], {"a": 1}, -1, 1.5, math.nan, math.inf]
 
 
 @pytest.mark.parametrize("path", KEYS, ids=str)
 def test_every_needed_key_is_missed(path: tuple[str | int, ...], tmp_path: Path) -> None:
-    assert str(path[-1]) in refusal(put(fresh(), path, REMOVED), tmp_path)
+    assert str(path[-1]) in refusal(changed(fresh(), *path), tmp_path)
 
 
 @pytest.mark.parametrize("value", OF_ANOTHER_KIND, ids=repr)
@@ -135,21 +124,21 @@ def test_every_needed_key_is_missed(path: tuple[str | int, ...], tmp_path: Path)
 def test_no_key_takes_a_value_of_another_kind(
     path: tuple[str | int, ...], value: object, tmp_path: Path
 ) -> None:
-    refusal(put(fresh(), path, value), tmp_path)
+    refusal(changed(fresh(), *path, to=value), tmp_path)
 
 
-def everywhere(path: tuple[str | int, ...], value: object) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def everywhere(path: tuple[str | int, ...], value: object) -> Change:
     """The same change in both replicas' stages."""
-    return lambda data: put(put(data, ("stages", 0, *path), value), ("stages", 1, *path), value)
+    return lambda data: changed(changed(data, "stages", 0, *path, to=value), "stages", 1, *path, to=value)
 
 
-def one(*path: str | int, to: object) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    return lambda data: put(data, path, to)
+def one(*path: str | int, to: object) -> Change:
+    return lambda data: changed(data, *path, to=to)
 
 
-def twice_on_a_gpu(data: dict[str, Any]) -> dict[str, Any]:
+def twice_on_a_gpu(data: dict[str, Any]) -> Any:
     half = [[0, 0], [1, 2], [3, 4], [5, 6], [7, 0], [1, 2], [3, 4], [5, 6]]
-    return put(data, ("experts", "layers"), {str(layer): half + half for layer in range(4)})
+    return changed(data, "experts", "layers", to={str(layer): half + half for layer in range(4)})
 
 
 @pytest.mark.parametrize(
@@ -163,9 +152,7 @@ def twice_on_a_gpu(data: dict[str, Any]) -> dict[str, Any]:
         (everywhere(("last_layer",), 10**30), "do not hold layers 0 to 3"),
         (one("experts", "layers", "1", 0, to=[7]), "experts: layers: 1: expert 6 has no copy"),
         (
-            lambda data: put(
-                data, ("experts", "layers", "1"), [[10**30], *data["experts"]["layers"]["1"][1:]]
-            ),
+            one("experts", "layers", "1", 0, to=[10**30]),
             f"experts: layers: 1: expert {10**30} does not exist",
         ),
         (one("experts", "layers", "4", to=[[]] * 16), "has no such layer with experts"),
@@ -174,9 +161,7 @@ def twice_on_a_gpu(data: dict[str, Any]) -> dict[str, Any]:
         (one("inputs", "loads", "tokens", 0, 1, to=[0.0] * 8), "a layer has no tokens at all"),
     ],
 )
-def test_broken_plans_are_refused_by_place(
-    change: Callable[[dict[str, Any]], dict[str, Any]], words: str, tmp_path: Path
-) -> None:
+def test_broken_plans_are_refused_by_place(change: Change, words: str, tmp_path: Path) -> None:
     assert words in refusal(change(fresh()), tmp_path)
 
 
@@ -226,4 +211,4 @@ BREAKS: list[tuple[tuple[str | int, ...], object, str]] = [
 def test_broken_findings_are_refused_by_place(
     where: tuple[str | int, ...], value: object, words: str, tmp_path: Path
 ) -> None:
-    assert words in refusal(put(fresh(everything), where, value), tmp_path)
+    assert words in refusal(changed(fresh(everything), *where, to=value), tmp_path)

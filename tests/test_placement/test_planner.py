@@ -232,25 +232,6 @@ def planned(asked: dict[str, Any], **workload: Any) -> Plan:
     return quick(deployed("mixtral-8x7b", "hgx-h100", 3, **workload), "lognormal:0.1", **asked)
 
 
-@pytest.mark.parametrize(
-    ("asked", "workload", "limit_s"),
-    [
-        ({}, {}, 0.05),
-        ({"tpot_s": 0.005}, {}, 0.005),
-        ({"tpot_s": "none"}, {}, None),
-        ({"goal": "latency"}, {}, None),
-        ({}, {"phase": "prefill"}, None),
-    ],
-)
-def test_a_plan_carries_the_limit_it_holds(
-    asked: dict[str, Any], workload: dict[str, Any], limit_s: float | None
-) -> None:
-    plan = planned(asked, **workload)
-    assert (plan.limit_s, plan.over_limit) == (limit_s, None)
-    again = reread(plan)
-    assert (again.limit_s, again.over_limit) == (limit_s, None)
-
-
 @pytest.mark.parametrize("drafts", [{}, {"draft_tokens": 3, "accept_length": 2.5}])
 def test_a_slower_step_exceeds_it_by_its_share(drafts: dict[str, Any]) -> None:
     plan = planned({"tpot_s": 0.005}, context=2048, **drafts)

@@ -15,8 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rackplan
-from cost.queueing.load import LoadLimits, under_load
-from cost.queueing.requests import made_requests
 from cost.serving.lengths import Lengths
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
 from cost.serving.steady_state import busy_share
@@ -75,17 +73,6 @@ def test_a_file_reads_back_with_all_pools(made: Callable[[], Plan], tmp_path: Pa
     assert (read.decision, read.requests.shares) == (plan.decision, plan.requests.shares)
     before, after = plan_to_dict(plan)["pools"], plan_to_dict(read)["pools"]
     assert [[pool[key] for key in KEPT] for pool in after] == [[pool[key] for key in KEPT] for pool in before]
-
-
-def test_each_pool_has_gpus_of_its_own() -> None:
-    data = plan_to_dict(unlike())
-    assert all(data["pools"][0][key] == data[key] for key in ("model", "layout", "stages", "experts"))
-    ids = [gpu for pool in data["pools"] for stage in pool["stages"] for gpu in stage["gpus"]]
-    assert len(ids) == len(set(ids))
-    assert "d1.n0.g3" not in ids
-    idle = {gpu for domain in unlike().decision.idle for gpu in domain.gpu_ids}
-    assert not idle & set(ids)
-    assert len(ids) + len(idle) == 23
 
 
 def test_what_is_wrong_in_a_pool_is_named_with_the_pool(tmp_path: Path) -> None:
@@ -182,19 +169,6 @@ def test_two_pools_have_gpus_of_their_own_and_serve_what_the_slower_one_does(two
     assert two_pools.totals is found.totals
     assert prefill.totals.phase == "prefill"
     assert 0.7 < found.totals.tok_s_per_gpu / found.priced_tok_s_per_gpu[TWO_POOLS] < 1.1
-
-
-def test_one_request_alone_takes_what_the_plan_says(two_pools: Plan) -> None:
-    lengths = lengths_of_plan(two_pools)
-    assert (lengths.isl, lengths.osl) == ((8192,), (1024,))
-    pools = pools_of_plan(two_pools, lengths)
-    assert [one.role for one in pools.pools] == ["prefill", "decode"]
-    assert pools.gpus == 16
-    found = under_load(pools, made_requests(lengths, 8, users=1), LoadLimits(None, None))
-    alone_s = float(found.ttft_s.mean()) - pools.fixed_s
-    assert alone_s < 1.05 * two_pools.requests.ttft_s  # whose prompts may share a step
-    assert two_pools.deployment.workload.batch > 1
-    assert float(found.tpot_s.mean()) < two_pools.requests.tpot_s
 
 
 def test_prefill_alone_is_refused_and_decode_alone_is_one_pool() -> None:

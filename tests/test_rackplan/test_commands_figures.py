@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from pathlib import Path
 
 import numpy as np
@@ -29,20 +28,6 @@ def test_where_nobody_can_the_rows_still_say_why(run: Run) -> None:
     assert "HBM capacity binds" in result.data["rows"][0]["reason"]
 
 
-def test_shares_are_of_the_row_and_beside_the_first_cluster(run: Run) -> None:
-    data = run("compare", "hgx-h100", "mi350x", *MIXTRAL, "--json").data
-    first, second = data["rows"]
-    shares = {"gpu": first["gpus"], "mw": first["power_w"] / 1e6, "usd_h": first["usd_per_hour"]}
-    for by, amount in shares.items():
-        assert first[f"tok_s_per_{by}"] == pytest.approx(first["tok_s"] / amount)
-        assert first[f"requests_per_s_per_{by}"] == pytest.approx(first["requests_per_s"] / amount)
-    ratio = second["tok_s_per_gpu_ratio"]
-    assert ratio == pytest.approx(second["tok_s_per_gpu"] / first["tok_s_per_gpu"])
-    assert second["tok_s_per_usd_h_ratio"] is None
-    assert any("no rental price" in note["text"] for note in data["notes"] if note["about"] == "usd_per_hour")
-    assert all(gain["gain_factor"] == pytest.approx(ratio) for gain in data["gains"])
-
-
 def test_equal_power_is_whole_domains_within_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ("compare", "hgx-h100", "hgx-h200", *MIXTRAL, "--mw", 0.1)
     whole = run(*asked, "--json").data["rows"]
@@ -55,54 +40,6 @@ def test_equal_power_is_whole_domains_within_it(run: Run, monkeypatch: pytest.Mo
         assert row["tok_s_per_gpu"] == pytest.approx(other["tok_s_per_gpu"], rel=0.2)
     data = run("compare", "hgx-h100", *MIXTRAL, "--usd-h", 1, "--json").data
     assert (data["rows"][0]["cluster"], data["rows"][0]["gpus"]) == ("hgx-h100", 8)
-
-
-def test_a_size_adds_up(run: Run) -> None:
-    data = run(*SIZE, "--tok-s", "1M", "--utilization", "0.5", "--spares", "2", "--json").data
-    assert data["peak_tok_s"] == 2e6
-    assert (data["tpot_limit_s"], data["default_limits"]) == (0.05, ["tpot_s", "ttft_s"])
-    *fewer, this, larger = data["levels"]
-    assert [level["level"] for level in data["levels"]] == [*["smaller"] * len(fewer), "this", "larger"]
-    assert this["tok_s"] == data["tok_s"] >= 2e6 > fewer[-1]["tok_s"]
-    assert larger["gpus"] > data["gpus"] == this["gpus"] == 8 * data["domains"]
-    assert data["domains"] == data["units"] + 2 == fewer[-1]["domains"] + 1
-    assert data["racks"] == math.ceil(data["domains"] / 4)
-    assert data["tok_s_per_gpu"] == pytest.approx(data["tok_s"] / (8 * data["units"]))
-    assert data["usd_per_million_tokens"] == pytest.approx(data["usd_per_hour"] / 3600)
-    assert data["usd_per_million_tokens_full"] < data["usd_per_million_tokens"] / 2 * 1.2
-    assert (fewer[-1]["enough_at_tpot_s"] or math.inf) > 0.05
-    assert fewer[-1]["requests_per_s"] == pytest.approx(fewer[-1]["tok_s"] / 1024)
-    for pool in data["pools"]:
-        assert pool["gpus"] == pool["workers"] * pool["gpus_per_worker"]
-    assert sum(pool["gpus"] for pool in data["pools"]) == data["serving_gpus"] - data["gpus_idle"]
-    in_decode = len(data["pools"]) > 1  # of two pools those that decode are users
-    stay_s = (not in_decode) * data["ttft_s"] + 1024 / data["tok_s_per_user"]
-    assert data["users"] == pytest.approx(data["requests_per_s"] * stay_s, rel=0.2 if in_decode else 1e-6)
-
-
-@pytest.mark.usefixtures("no_speed_of_levels")
-def test_a_size_has_pools_of_both_phases(run: Run) -> None:
-    asked = ("--tok-s", "100k", "--isl", "8000", "--osl", "300", "--tpot-ms", "20")
-    data = run(*SIZE, *asked, "--json").data
-    pools = {pool["role"]: pool for pool in data["pools"]}
-    assert (data["serving"], set(pools)) == ("two pools", {"prefill", "decode"})
-    assert pools["prefill"]["tok_s"] == pytest.approx(data["requests_per_s"] * 8000)
-    assert data["ttft_s"] <= data["ttft_limit_s"] == 2.0
-    assert run(*SIZE, *asked, "--ttft-ms", "none", "--json").data["ttft_limit_s"] is None
-
-
-def test_several_clusters_are_side_by_side_with_those_that_cannot(run: Run) -> None:
-    asked = (*DECODE, "--cluster", "hgx-h200@4096", "--usd-h", "50")
-    data = run(*asked, "--json").data
-    first, second = data["clusters"]
-    alone = run(*DECODE, "--usd-h", "50", "--json").data
-    assert alone["clusters"] == [first]
-    assert first == {key: alone[key] for key in first} == {key: data[key] for key in first}
-    assert second["gpus"] is None
-    assert "--usd-h 50 is too low" in second["reason"]
-    assert second["reason"] in [note["text"] for note in data["notes"]]
-    none = run(*asked, "--usd-h", "1")
-    assert (none.code, none.out) == (3, "")
 
 
 def test_the_root_is_the_cheapest_or_what_a_budget_serves_most_with(run: Run) -> None:

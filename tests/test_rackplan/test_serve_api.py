@@ -15,12 +15,10 @@ import warnings
 import rackplan
 from cost.resolve import resolve_model
 from helpers import OWN_CLUSTER, write_plan
-from rackplan.inputs import cluster_of
 from rackplan.requests import CompareRequest, PlanRequest, SweepRequest, options_of
 from rackplan.serve.app import MAX_BODY_BYTES, STATIC, Page
 from rackplan.serve.opened import Opened
 from topology.base.errors import InputError
-from topology.files.cluster_data import cluster_to_dict
 
 PORT = 8710
 HERE = f"http://127.0.0.1:{PORT}"
@@ -343,7 +341,6 @@ def test_measured_runs_of_the_user_s_own_correct_the_plot(client):
 
 
 LONG = ["y" * 5000, "y z " * 1250, "7" * 4000, ["y" * 400] * 300, {"y" * 4000: 1}]
-PLANNED_CLUSTER = cluster_to_dict(cluster_of("hgx-h100@2"))
 RUNS = "id,quantity,measured,phase,model,cluster\none,tpot_ms,9,decode,deepseek-v3,hgx-h100\n"
 EVERY_FIELD = DECODE | {
     "gpus": 8, "recipe": "checkpoint", "isl": 100, "osl": 10, "tpot_ms": 50, "ttft_ms": 500, "weights": "fp8",
@@ -377,19 +374,6 @@ def altered(data, new):
         yield from ([item, *data[1:]] for item in altered(data[0], new))
 
 
-def dropped(new):
-    """Yield questions with a file that holds a long value or key somewhere, or is nothing else."""
-    kinds = (("model", "own.json", OWN_MODEL), ("clusters", "own.json", PLANNED_CLUSTER),
-             ("clusters", "own.yaml", OWN_CLUSTER))  # fmt: skip
-    for field, name, data in kinds:
-        texts = [json.dumps(content) for content in altered(data, new)]
-        for text in texts + [new] * isinstance(new, str):
-            source = {"name": name, "text": text}
-            yield DECODE | {field: source if field == "model" else [source]}
-    for cell in sorted({*RUNS.replace("\n", ",").split(",")} - {""}) if isinstance(new, str) else ():
-        yield DECODE | {"runs": {"name": "runs.csv", "text": RUNS.replace(cell, new, 1)}}
-
-
 def messages(answer):
     """Return all messages of an answer: names of fields and what is wrong, or notes."""
     data = json.loads(answer.text.splitlines()[-1])
@@ -399,9 +383,7 @@ def messages(answer):
 
 @pytest.mark.parametrize("new", LONG, ids=lambda new: str(new)[:5])
 def test_no_message_repeats_a_long_value(client, new):
-    asked = [(path, body) for path, request in REQUESTS for body in altered(request, new)]
-    asked += [("/api/plot", body) for body in dropped(new)]
-    for path, body in asked:
+    for path, body in ((path, body) for path, request in REQUESTS for body in altered(request, new)):
         text = messages(client.post(path, json=body))
         assert not re.search(r"y{201}|(y z ){51}|7{201}|(y+', '){2}", text), (path, text[:2000])
         assert "defect" not in text

@@ -94,18 +94,6 @@ def test_code_is_told_by_its_files_wherever_they_are(tmp_path: Path) -> None:
     assert digests[0] == digests[1] != digests[2]
 
 
-def test_a_layout_costs_what_the_sweep_says(tmp_path: Path) -> None:
-    sweep = rackplan.sweep(**BASE)
-    plain = (sweep.moe_tp == 1) & (sweep.stages == 1) & (sweep.batch >= 1) & (sweep.batch % 1 == 0)
-    ats = plain.nonzero()[0].tolist()
-    for at in (ats[0], ats[-1]):
-        grid = {name: [int(getattr(sweep, name)[at])] for name in ("ep", "tp", "batch")} | {"stages": [1]}
-        (row,) = rows_of(tmp_path / str(at), "score", grid)
-        assert row["step_s"] == pytest.approx(sweep.step_s[at], rel=1e-9)
-        assert row["tok_s_per_gpu"] == pytest.approx(sweep.tok_s_per_gpu[at], rel=1e-9)
-        assert row["layout"] == sweep.label(at)
-
-
 def test_a_sweep_is_its_best_at_the_limit_and_says_where_a_usual_one_gave_way(tmp_path: Path) -> None:
     sweep = rackplan.sweep(**BASE)
     limited, free = rows_of(tmp_path / "limits", "sweep", {"tpot_ms": [40, "none"]})

@@ -103,30 +103,6 @@ def test_a_name_that_cannot_be_is_refused_with_what_can(text: str, hint: str) ->
     assert "\n" not in str(caught.value)
 
 
-def test_a_cluster_file(tmp_path: Path) -> None:
-    text = """
-name: mine
-domains:
-  - {part: gb200-nvl72, count: 2}
-  - {part: gb200-nvl72, gpus: 44}
-  - {gpu: h100-sxm, gpus: 8, gpus_per_node: 8, structure: switch, links_per_switch: [5, 5, 4, 4], link: 25 GB/s,
-     count: 3}
-fabric: {kind: rail, nic: 400 Gb/s, oversubscription: 2}
-prices: {gb200: 9 USD/h}
-gpus:
-  h100-sxm: {power_w: 650 W}
-"""
-    spec = read(tmp_path, text).spec
-    assert [d.gpus for d in spec.domains] == [72, 72, 44, 8, 8, 8]
-    assert spec.name == "mine"
-    assert spec.scale_out is not None
-    assert (spec.scale_out.scale_out_bytes_per_s, spec.scale_out.oversubscription) == (50e9, 2)
-    price = spec.domains[0].gpu.figure("usd_per_h")
-    assert (price.value, price.kind.label, price.source) == (9, "user", "mine.yaml")
-    assert spec.domains[3].gpu.figure("power_w").value == 650
-    assert spec.domains[3].scale_up_bytes_per_s == 450e9
-
-
 @pytest.mark.parametrize(
     ("hosts", "part", "row", "sizes"),
     [

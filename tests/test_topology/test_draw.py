@@ -20,7 +20,6 @@ from topology import InputError, build_cluster, resolve_cluster
 from topology.draw import Overlay, TrafficOverlay, dot_source, draw_cluster
 from topology.draw.generations import generations_source
 from topology.draw.overlay import Ramp
-from topology.draw.palette import FAULT
 from topology.routes import pattern_traffic
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -200,18 +199,6 @@ def test_what_can_be_lost_has_its_id_and_links_say_their_rate(tmp_path: Path) ->
     eight = draw_svg("gb200-nvl72@576", tmp_path)
     domains = [group.get("data-id") for group in eight.iter(f"{SVG}g") if group.get("data-kind") == "domain"]
     assert domains == ["d0"]  # the others are alike
-
-
-@pytest.mark.parametrize("name", ["hgx-h100", "gb200-nvl72@144", "mi300x", "tpu-v5p"])
-@pytest.mark.parametrize("pattern", ["all-to-all", "incast"])
-def test_each_picture_names_and_marks_the_bottleneck(name: str, pattern: str) -> None:
-    overlay = traffic_overlay(name, pattern)
-    text = dot_source(resolve_cluster(name), traffic=overlay)
-    ends = overlay.loads.bottleneck.ends
-    assert f"Bottleneck (red): {ends[0]} to {ends[1]}" in text
-    assert f"Traffic: {pattern}" in text
-    assert "of the busiest link" in text
-    assert f'color="{FAULT}", penwidth' in text or f'bgcolor="{FAULT}"' in text
 
 
 def gpus_drawn(root: ET.Element, word: str) -> int:

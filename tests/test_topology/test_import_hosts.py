@@ -75,20 +75,6 @@ def test_links_of_some_pairs_are_direct() -> None:
     assert node.links == (("GPU0", "GPU1", 18), ("GPU2", "GPU3", 18))
 
 
-def test_nics_beside_gpus_need_not_be_in_order() -> None:
-    names = [*gpus(2), "NIC0", "NIC1", "NIC2"]
-    cells = {(0, 1): "NV18", (0, 3): "PIX", (1, 2): "PXB"}
-    legend = "\nNIC Legend:\n\n  NIC0: mlx5_0\n  NIC1: mlx5_3\n  NIC2: mlx5_bond_0\n"
-    node = node_of(topo_m(names, cells, legend=legend))
-    assert [(nic.name, nic.near) for nic in node.nics] == [
-        ("mlx5_0", (1,)),
-        ("mlx5_3", (0,)),
-        ("mlx5_bond_0", ()),
-    ]
-    old = node_of("\tGPU0\tmlx5_0\tCPU Affinity\nGPU0\t X \tPIX\t0-7\nmlx5_0\tPIX\t X \t\n")
-    assert [(nic.name, nic.near) for nic in old.nics] == [("mlx5_0", (0,))]
-
-
 @pytest.mark.parametrize(
     ("prompt", "escape", "ends", "tabs"),
     [("", "", "\n", False), ("", "^[", "\n", True), ("$ nvidia-smi topo -m\n", "\x1b", "\r\n", True)],
@@ -110,29 +96,37 @@ def test_a_paste_with_a_prompt_terminal_codes_or_what_is_left_of_them(
 CHIPS = {"0000:1a:00.0": 4, "0000:1b:00.0": 5, "0000:1c:00.0": 5, "0000:1d:00.0": 4}
 
 
+SWITCH, GPU, NIC = "0x060400", "0x030200", "0x020700"
+
+
+def pci(kind: str, inside: str, bus: int, device: int = 0) -> str:
+    """A PCI device of 16 lanes; NICs are as fast as their ports."""
+    lanes = "" if kind == NIC else 'link_speed="32.0 GT/s PCIe" link_width="16"'
+    return f'<pci busid="0000:{bus:02x}:{device:02x}.0" class="{kind}" {lanes}>\n{inside}</pci>\n'
+
+
 def gpu(number: int, links: dict[str, int] | None = None, *, tag: str = "nvlink") -> str:
     """One GPU below a PCI switch of its own, with a NIC beside it."""
     targets = CHIPS if links is None else links
     inside = "".join(f'<{tag} target="{t}" count="{n}" tclass="0x068000"/>' for t, n in targets.items())
-    return (
-        f'<pci busid="0000:{number:02x}:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">\n'
-        f'<pci busid="0000:{number:02x}:01.0" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="16">\n'
-        f'<gpu dev="{number}" sm="90" rank="{number}" gdr="1">{inside}</gpu>\n</pci>\n'
-        f'<pci busid="0000:{number:02x}:02.0" class="0x020700"><nic>'
-        f'<net name="mlx5_{number}" dev="{number}" speed="400000" port="1"/></nic></pci>\n</pci>\n'
-    )
+    own = pci(GPU, f'<gpu dev="{number}" sm="90" rank="{number}" gdr="1">{inside}</gpu>', number, 1)
+    net = f'<net name="mlx5_{number}" dev="{number}" speed="400000" port="1"/>'
+    return pci(SWITCH, own + pci(NIC, f"<nic>{net}</nic>", number, 2), number)
 
 
-def system(*gpus: str, version: str = "1") -> str:
-    half = len(gpus) // 2 or 1
-    return (
-        f'<system version="{version}">\n<cpu numaid="0">\n{"".join(gpus[:half])}</cpu>\n'
-        f'<cpu numaid="1">\n{"".join(gpus[half:])}</cpu>\n</system>\n'
-    )
+def system(*sockets: str, version: str = "1") -> str:
+    rows = (f'<cpu numaid="{number}">\n{text}</cpu>\n' for number, text in enumerate(sockets))
+    return f'<system version="{version}">\n{"".join(rows)}</system>\n'
+
+
+def two_sockets(*gpus: str, version: str = "1") -> str:
+    """GPUs on two sockets."""
+    half = len(gpus) // 2
+    return system("".join(gpus[:half]), "".join(gpus[half:]), version=version)
 
 
 def test_switch_chips_are_told_apart() -> None:
-    node = node_of(system(*(gpu(i) for i in range(8))))
+    node = node_of(two_sockets(*(gpu(i) for i in range(8))))
     assert node.gpus == tuple(f"GPU{i}" for i in range(8))
     assert not node.hidden
     assert len(node.chips) == 4
@@ -143,17 +137,17 @@ def test_switch_chips_are_told_apart() -> None:
     assert node.pcie[0] is not None
     assert node.pcie[0].value == pytest.approx(32e9 * 16 / 8 * 128 / 130)
     assert not node.anomalies
-    node = node_of(system(*(gpu(i, {} if i == 5 else None) for i in range(8))))
+    node = node_of(two_sockets(*(gpu(i, {} if i == 5 else None) for i in range(8))))
     assert node.links_of_gpus == {f"GPU{i}": 0 if i == 5 else 18 for i in range(8)}
 
 
 def test_what_is_one_gpu_and_what_is_a_fragment() -> None:
     die = '<gpu dev="0" sm="107" mlopart="{0}"><nvlink target="fffffff:ff:ff.0" count="36" tclass="0x068000"/></gpu>'
     package = f'<pci busid="0002:81:00.0" class="0x030200">{die.format(0)}{die.format(1)}</pci>'
-    node = node_of(f'<system version="1"><cpu numaid="0">{package}</cpu></system>')
+    node = node_of(system(package))
     assert (node.gpus, node.links) == (("GPU0",), (("GPU0", "switch", 36),))
     slices = gpu(0).replace("</gpu>", '</gpu><gpu dev="1" sm="90"/>')
-    node = node_of(f'<system version="1"><cpu numaid="0">{slices}</cpu></system>')
+    node = node_of(system(slices))
     assert node.gpus == ("GPU0",)
     assert "2 ranks on one PCI device (MIG slices" in node.anomalies[0]
     node = node_of('<pci busid="0002:81:00.0" class="0x030200"><gpu dev="0" sm="100"/></pci>')
@@ -164,10 +158,10 @@ def test_what_is_one_gpu_and_what_is_a_fragment() -> None:
 def test_rccl_links_gpus_to_each_other() -> None:
     ids = [f"0000:{i:02x}:01.0" for i in range(4)]
     rows = [gpu(i, {other: 1 for other in ids if other != ids[i]}, tag="xgmi") for i in range(4)]
-    node = node_of(system(*rows, version="2"))
+    node = node_of(two_sockets(*rows, version="2"))
     assert (node.link_kind, len(node.links)) == ("xgmi", 6)
     with pytest.raises(InputError, match="GPU0 lists 2 links to GPU1, but GPU1 lists 1 to GPU0"):
-        node_of(system(gpu(0, {ids[1]: 2}, tag="xgmi"), gpu(1, {ids[0]: 1}, tag="xgmi")))
+        node_of(two_sockets(gpu(0, {ids[1]: 2}, tag="xgmi"), gpu(1, {ids[0]: 1}, tag="xgmi")))
 
 
 # amd-smi and rocm-smi
@@ -289,7 +283,7 @@ def test_gpus_over_pcie(text: str, sockets: str, tmp_path: Path) -> None:
 # Which GPU it is
 
 
-EIGHT = system(*(gpu(i) for i in range(8)))
+EIGHT = two_sockets(*(gpu(i) for i in range(8)))
 DEVICE = 'class="0x030200" vendor="0x10de" device="{}"'
 
 
@@ -379,15 +373,12 @@ class Host:
         """The host as NCCL writes it."""
         dev = net = bus = 0
         sockets: dict[int, str] = {}
+        link = '<nvlink target="0000:ff:00.0" count="18" tclass="0x068000"/>' if self.nvlink else ""
         for slot in self.slots:
-            inner = ""
+            inside = ""
             for _ in range(slot.gpus):
                 bus += 1
-                link = '<nvlink target="0000:ff:00.0" count="18" tclass="0x068000"/>' if self.nvlink else ""
-                inner += (
-                    f'<pci busid="0000:{bus:02x}:00.0" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="16">'
-                    f'<gpu dev="{dev}" sm="90">{link}</gpu></pci>'
-                )
+                inside += pci(GPU, f'<gpu dev="{dev}" sm="90">{link}</gpu>', bus)
                 dev += 1
             for _ in range(slot.nics):
                 bus += 1
@@ -395,19 +386,12 @@ class Host:
                 for port in range(slot.ports):
                     ports += f'<net name="mlx5_{net}" dev="{net}" speed="{self.gbit * 1000}" port="{port}"/>'
                     net += 1
-                inner += f'<pci busid="0000:{bus:02x}:00.0" class="0x020700"><nic>{ports}</nic></pci>'
+                inside += pci(NIC, f"<nic>{ports}</nic>", bus)
             if slot.switch is not None:
                 bus += 1
-                inner = (
-                    f'<pci busid="0000:{bus:02x}:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" '
-                    f'link_width="16">{inner}</pci>'
-                )
-            sockets[slot.socket] = sockets.get(slot.socket, "") + inner
-        return (
-            '<system version="1">'
-            + "".join(f'<cpu numaid="{n}">{text}</cpu>' for n, text in sockets.items())
-            + "</system>"
-        )
+                inside = pci(SWITCH, inside, bus)
+            sockets[slot.socket] = sockets.get(slot.socket, "") + inside
+        return system(*(sockets[number] for number in sorted(sockets)))
 
 
 @st.composite

@@ -65,31 +65,13 @@ def test_a_plan_reads_as_it_did() -> None:
 def test_figures_are_those_of_the_plan() -> None:
     plan = planned("mixtral-8x7b", "hgx-h100", batch=64)
     doc = plan_doc(plan, SCORE, find_levers(plan, free=False))
-    data, score = json.loads(json.dumps(doc.data)), plan.score
-    assert (data["step_s"], data["tok_s"]) == (score.step_s, plan.totals.tok_s)
-    assert {row["part"].replace(" ", "_"): row["step_s"] for row in data["step"]} == score.terms_s
     columns = ("compute_s", "hbm_s", "scale_up_s", "scale_out_s", "fixed_s", "stage_wait_s")
-    for row in data["step"]:
+    for row in doc.data["step"]:
         assert sum(row[key] for key in columns) == pytest.approx(row["step_s"])
         assert row["peak_s"] <= row["step_s"]
-    assert sum(row["step_share"] for row in data["step"]) == pytest.approx(1)
-    limits = {row["resource"]: row for row in data["limits_s"]}
-    assert {name: limits[name]["step_s"] for name in score.limits_s} == score.limits_s
-    assert {name: limits[name]["floor_s"] for name in score.floor_s} == score.floor_s
-    assert data["limits_s"][0]["resource"] == data["bound_by"]
-    assert [row["bytes"] for row in data["memory"]] == list(score.hbm_bytes.values())
-    assert {row["layer"]: row["balancedness"] for row in data["layers"]} == plan.balancedness
-    assert [row["placement"] for row in data["baselines"]][:3] == ["rackplan", "linear", "EPLB global"]
-    assert data["proof"]["gap"] == plan.proof.gap
-    cache = score.cache
-    assert [data[f"{end}kv_tokens"] for end in ("low_", "", "high_")] == [cache.low, cache.tokens, cache.high]
-    assert data["kv_sequences"] == round(score.max_batch * 8)
-    assert cache.low < cache.tokens < cache.high
-    assert data["identities"]["longest_wait_ms"] == pytest.approx(2000 * score.step_s)
-    assert data["identities"]["two_domains_s"] > data["identities"]["one_domain_s"]
-    assert [row["tier"] for row in data["cache_tiers"]] == ["hbm", "ddr5", "flash", "disk"]
-    assert all(row["source"] for row in data["figures"])
-    assert data["levers"]
+    assert sum(row["step_share"] for row in doc.data["step"]) == pytest.approx(1)
+    assert doc.data["limits_s"][0]["resource"] == doc.data["bound_by"]
+    assert doc.data["levers"]
     assert len(doc.rows["slot"]) == 32 * 8 * len(plan.layout.replicas[0])
     assert leading(doc) is not None
 
@@ -356,16 +338,6 @@ def test_odd_sizes_keep_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     assert page(several).count('id="chart-') == 2
 
 
-@pytest.mark.usefixtures("no_speed_of_levels")
-def test_the_other_recipe_takes_so_many_gpus() -> None:
-    asked = {"model": "glm-5", "cluster": "hgx-b300", "tok_s": "20k", "context": 4096}
-    doc = size_doc(rackplan.size(**asked))
-    require_doc(doc)
-    (row,) = next(block.rows for block in doc.details if getattr(block, "key", "") == "other_recipe")
-    then = rackplan.size(**asked, recipe="usual")
-    assert row["gpus"] == then.gpus < doc.row["gpus"]
-
-
 def test_sweeps_of_one_phase_and_of_whole_requests() -> None:
     doc = sweep_doc(rackplan.sweep("mixtral-8x7b", "hgx-h100", context=4096))
     require_golden("sweep", doc)
@@ -479,12 +451,4 @@ def test_frontiers_beside_layouts_that_are_chosen(tmp_path: Path) -> None:
     path.write_text(head + "".join(rows))
     doc = frontiers_doc({"runs.csv": read_measurements(path)}, physics=False)
     require_golden("frontiers", doc)
-    (frontier,) = doc.data["frontiers"]
-    assert (frontier["gpu"], frontier["runs"], frontier["most_gpus"]) == ("h200-sxm", 2, 8)
-    assert doc.data["frontier_files"] == [{"file": "runs.csv", "frontiers": 1, "runs_left_out": 1}]
-    assert [point["id"] for point in doc.data["frontier_points"]] == ["slow", "fast"]
-    own, every = (
-        [row["bias"] for row in doc.data["errors"] if row["gpu"] == gpu] for gpu in ("h200-sxm", "all")
-    )
-    assert own == every
     require_doc(frontiers_doc({"none.csv": []}, physics=False))

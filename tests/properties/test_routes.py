@@ -381,11 +381,6 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
     refused("does not exist")
-    path.write_bytes(b"")
-    refused("not a complete .npy file")
-    with path.open("wb") as file:
-        np.savez(file, a=np.ones((4, 4)))
-    refused("zip archive")
     np.save(path, np.array([["a"] * 4] * 4))
     refused("not numbers")
     for shape in ((3, 3), (4,), (4, 4, 1), (0, 0)):

@@ -23,20 +23,6 @@ from topology import Cluster, build_cluster, resolve_cluster
 from topology.base.errors import InfeasibleError
 from toys import even_slots
 
-
-def test_replicas_stages_and_tensor_parallelism(toy):
-    layout = toy.layout(
-        [(range(4), range(2)), (range(4, 8), range(2, 5))],
-        [(range(8, 12), range(2)), (range(12, 16), range(2, 5))],
-        tp=2,
-    )
-    assert (layout.stages, layout.ep, layout.attention_dp, layout.gpus_used) == (2, 4, 2, 16)
-    assert layout.describe(moe=True) == "EP 4, attention DP 2, TP 2, 2 stages, 2 replicas"
-    unequal = toy.layout([(range(2), range(1)), (range(2, 8), range(1, 3))])
-    assert (unequal.ep, unequal.attention_dp, unequal.gpus_used) == (6, 6, 8), "named by the largest"
-    assert unequal.describe(moe=False) == "attention DP 6, TP 1, 2 stages, 1 replica"
-
-
 WORKLOAD = Workload()
 
 

@@ -73,17 +73,6 @@ def test_every_form_gives_the_same_loads(tmp_path: Path, name: str, values: Any)
     assert loads.names == (name,)
 
 
-def test_scenarios_of_several_files_and_generators(tmp_path: Path) -> None:
-    twice = save(tmp_path, np.stack([GOOD, GOOD * 2]), "two.npy")
-    night = cells(GOOD, [1, 2], "night").split()[1:]
-    table = save(tmp_path, "\n".join([cells(GOOD, [1, 2], "day"), *night]), "t.csv")
-    loads = read(twice, table, "uniform")
-    files = ["two.npy#0", "two.npy#1", "t.csv#day", "t.csv#night"]
-    assert list(loads.names) == [*files, "uniform (synthetic, seed 0)"]
-    assert loads.tokens.shape == (5, 2, 4)
-    assert loads.synthetic
-
-
 def at(value: float, layer: int = 1, expert: int = 2) -> np.ndarray:
     table = GOOD.astype(float)
     table[layer, expert] = value

@@ -149,15 +149,6 @@ def test_the_part_that_is_meant_changes_and_no_other() -> None:
     assert (price.figure("usd_per_h").value, price.figure("usd_per_h").source) == (2.5, "set by the user")
 
 
-def test_a_factor_for_every_gpu_leaves_out_those_that_lack_the_figure() -> None:
-    fabric = {"kind": "leaf-spine", "nic": "400 Gb/s", "nodes_per_leaf": 2, "spines": 1}
-    spec = resolve_cluster({"domains": [{"part": "hgx-h100"}, {"part": "hgx-b200"}], "fabric": fabric}).spec
-    first, second = changed("gpu.fp4_flop_per_s=2x", spec).domains
-    assert not first.gpu.multiplies("fp4")
-    assert second.gpu.dense_flop_per_s("fp4") == 2 * spec.domains[1].gpu.dense_flop_per_s("fp4")
-    assert changed("h100.hbm_bytes=2x", spec).domains[1] is spec.domains[1]
-
-
 def test_of_several_clusters_those_change_that_have_the_part() -> None:
     clusters = [resolve_cluster("hgx-h100"), resolve_cluster("gb200-nvl72")]
     first, second = overrides(clusters, ["gb200.hbm_bytes=2x"])

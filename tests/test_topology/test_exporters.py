@@ -35,17 +35,6 @@ def test_the_file_is_the_graph(tmp_path: Path, name: str, suffix: str) -> None:
     assert dict(read.nodes(data="kind")) == dict(graph.nodes(data="kind"))
 
 
-def test_names_are_escaped_faults_written_and_unpublished_rates_left_out(tmp_path: Path) -> None:
-    fabric = {"kind": "rail", "nic": "400 Gb/s", "nodes_per_pod": 2}
-    broken = [{"gpu": "d0.n0.g1"}, {"link": ["d1.n0.g2", "d1.s1"], "factor": 0.5}]
-    what = {"name": "a <b> & c", "domains": [{"part": "hgx-h100", "count": 2}], "fabric": fabric}
-    write_topology(resolve_cluster({**what, "broken": broken}), tmp_path / "g.graphml")
-    read = nx.read_graphml(tmp_path / "g.graphml")
-    assert (read.graph["name"], read.graph["broken_gpus"]) == ("a <b> & c", "d0.n0.g1")
-    assert "d0.n0.g1" not in read
-    assert read.edges["d1.n0.g2", "d1.s1"]["health"] == 0.5
-
-
 def test_an_unknown_form_or_suffix_is_refused(tmp_path: Path) -> None:
     for name, form in (("x.txt", None), ("x.yaml", None), ("x.yaml", "simai"), ("no/x.json", None)):
         with pytest.raises(InputError):

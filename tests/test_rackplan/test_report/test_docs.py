@@ -20,7 +20,6 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.principles.lecture import lecture
 from cost.resolve import model_names, resolve_model
-from cost.terms.pipeline import BUBBLE, HOPS
 from cost.terms.registry import TERMS
 from cost.validation.measured import published_runs
 from cost.validation.predict import Prediction
@@ -32,7 +31,7 @@ from page_check import Page
 from placement.analysis.levers import find_levers
 from placement.engines.manifests.write import ExportRequest, deploy
 from placement.engines.registry import ENGINES
-from placement.plan import OrderProof, Plan
+from placement.plan import Plan
 from rackplan.report.catalog import catalog_doc
 from rackplan.report.changes import SCORE, plans_doc, replan_doc
 from rackplan.report.charts import figure, leading
@@ -94,23 +93,6 @@ def test_odd_plans() -> None:
     require_doc(grouped)
     assert {row["placement"] for row in grouped.data["by_traffic"]} >= {"balance only"}
     assert any("experts tokens choose together" in note["text"] for note in grouped.data["notes"])
-
-
-def test_a_pipeline_over_two_racks() -> None:
-    model, asked = few_layers("llama-3.1-8b", 6), {"stages": 2, "tp": 1, "batch": 10, "phase": "decode"}
-    plan = rackplan.plan(model, "gb200-nvl72@144", time_limit_s=0, **asked)
-    hops = plan_doc(plan).data["pipeline"]
-    # 10 sequences on each of 2 GPUs, half of them in a micro-batch, BF16 vectors of 4,096; sampled int32 back
-    assert [hop["bytes"] for hop in hops] == [10 * 4096 * 2, 10 * 4]
-    assert sum(hop["seconds"] for hop in hops) == pytest.approx(plan.score.terms_s[HOPS.name])
-    assert (hops[0]["domain"], hops[1]["to_stage"]) == ("d0", 0)
-    rate = plan.deployment.rates(plan.layout.replicas[0][0]).up_bytes_per_s
-    assert [hop["bytes_per_s"] for hop in hops] == pytest.approx([rate] * 2)
-    waits = sum(row["stage_wait_s"] for row in plan_doc(plan).data["step"])
-    assert waits == pytest.approx(plan.score.terms_s[BUBBLE.name])
-    ordered = plan_doc(replace(plan, order=OrderProof("OPTIMAL", 0.1, 0.09, 0.1, in_turn=0.12)))
-    require_doc(ordered)
-    assert (ordered.data["order"]["bound_s"], ordered.data["order"]["in_turn_s"]) == (0.09, 0.12)
 
 
 pytestmark = pytest.mark.usefixtures("few_joined", "few_requests")

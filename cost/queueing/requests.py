@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise, takewhile
+from itertools import chain, takewhile
 from typing import TypeVar
 
 import numpy as np
@@ -155,31 +154,34 @@ def segmented(
     ``prompts``: blocks of each that are of its prompt; ``tokens`` of each block. Blocks that always follow each other
     are one segment, with the number of the last: a cache that drops ends of segments block by block keeps the same.
     """
-    after: dict[int, set[int]] = defaultdict(set)
-    before: dict[int, set[int]] = defaultdict(set)
-    ends: set[int] = set()
-    for row, prompt in zip(blocks, prompts, strict=True):
-        for left, right in pairwise(row):
-            after[left].add(right)
-            before[right].add(left)
-        if row:
-            before[row[0]].add(-1)
-            ends |= {row[-1], row[max(prompt, 1) - 1]}
-    sizes: dict[int, int] = {}
-    rows: list[list[int]] = []
-    answers = []
-    for row, prompt in zip(blocks, prompts, strict=True):
-        segments, length, answer = [], 0, 0
-        for number, (name, following) in enumerate(zip(row, [*row[1:], None], strict=False), 1):
-            length += tokens[name]
-            if name in ends or len(after[name]) > 1 or following is None or len(before[following]) > 1:
-                segments.append(name)
-                sizes[name] = length
-                answer += number > prompt
-                length = 0
-        rows.append(segments)
-        answers.append(answer)
-    return rows, sizes, answers
+    numbers = {name: number for number, name in enumerate(tokens)}
+    lengths = np.array([len(row) for row in blocks], dtype=np.int64)
+    flat = np.fromiter(map(numbers.__getitem__, chain.from_iterable(blocks)), np.int64, int(lengths.sum()))
+    stops = np.cumsum(lengths)
+    starts, last = stops - lengths, np.zeros(len(flat), dtype=bool)
+    last[stops[lengths > 0] - 1] = True
+    ends, forks, joins = (np.zeros(len(numbers) + 1, dtype=bool) for _ in range(3))
+    inner = np.flatnonzero(~last)  # blocks that another one follows
+    left, right = flat[inner], flat[inner + 1]
+    beside = np.zeros(len(numbers), dtype=np.int64)
+    for here, there, several in ((left, right, forks), (right, left, joins)):
+        beside[here] = there  # one of them; where there are others, they differ from it
+        several[here[beside[here] != there] + 1] = True
+    joins[flat[starts[lengths > 0]] + 1] = True
+    cuts = starts + np.maximum(np.asarray(prompts, dtype=np.int64), 1) - 1
+    ends[flat[cuts[lengths > 0]] + 1] = True
+    ends[flat[last] + 1] = True
+    following = np.append(flat[1:], -1) + 1
+    closes = last | ends[flat + 1] | forks[flat + 1] | joins[following]
+    names, sizes_of = list(tokens), np.array([*tokens.values()], dtype=np.int64)
+    at = np.flatnonzero(closes)
+    totals = np.diff(np.cumsum(sizes_of[flat])[at], prepend=0)
+    closing = [names[number] for number in flat[at].tolist()]
+    sizes = dict(zip(closing, totals.tolist(), strict=True))
+    low, high = np.searchsorted(at, starts), np.searchsorted(at, stops)
+    inside = np.searchsorted(at, starts + np.asarray(prompts, dtype=np.int64))
+    rows = [closing[begin:end] for begin, end in zip(low.tolist(), high.tolist(), strict=True)]
+    return rows, sizes, (high - inside).tolist()
 
 
 def made_requests(

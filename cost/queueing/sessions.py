@@ -142,7 +142,19 @@ class MadeSessions:
         return replace(made, warm=min(warm, len(made) // 2), tail=round(TAIL_SHARE * len(made)))
 
     def of_users(self, users: int, *, cv: float = 0.0, arrivals: str = "poisson", seed: int = 0) -> Requests:
-        """Return conversations of ``users`` who each have one at a time, the first ones at any turn of theirs."""
+        """Return conversations of ``users`` who each have one at a time, the first ones at any turn of theirs.
+
+        Raises
+        ------
+        InputError
+            If turns are open: no user is waiting.
+        """
+        if self.open:
+            raise InputError(
+                f"open turns wait for nobody; give {input_name('req_s')} instead.",
+                field="concurrency",
+                value=users,
+            )
         random = np.random.default_rng(seed)
         total = round(WARM_CYCLES * users + max(COUNTED, min(MAX_COUNTED, COUNTED_CYCLES * users)))
         more = math.ceil(total / self.turns)
@@ -305,14 +317,23 @@ def _parsed(text: str) -> MadeSessions:
     return MadeSessions(**values)
 
 
+def _length(text: str, where: str) -> int:
+    length = parse_length(text, where)
+    if not length:
+        raise InputError(f"{where}: expected 1 or more.")
+    return length
+
+
 def _seconds(text: str, where: str) -> float:
     number = plain_number(text)
-    return parse_quantity(text, "s", where) if number is None or number < 0 else number
+    if number is not None and number < 0:
+        raise InputError(f"{where}: expected 0 seconds or more.")
+    return parse_quantity(text, "s", where) if number is None else number
 
 
 def _new(text: str, where: str) -> float:
     if not text.endswith("%"):
-        return parse_length(text, where)
+        return _length(text, where)
     share = (plain_number(text[:-1]) or 0.0) / 100
     if not 0 < share < 1:
         raise InputError(f"{where}: expected a share of the prompt above 0% and below 100%.")
@@ -327,11 +348,11 @@ def _nothing(text: str, where: str) -> bool:
 
 SPELLING = "turns=8,isl=4k,new=500,osl=300,think=30s"
 _FIELDS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
-    "turns": ("turns", parse_length),
+    "turns": ("turns", _length),
     "system": ("system", parse_length),
-    "isl": ("isl", parse_length),
+    "isl": ("isl", _length),
     "new": ("new", _new),
-    "osl": ("osl", parse_length),
+    "osl": ("osl", _length),
     "think": ("think_s", _seconds),
     "tool": ("tool_s", _seconds),
     "tools": ("tools", parse_length),

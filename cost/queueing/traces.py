@@ -179,6 +179,8 @@ class _Rows:
         block = _tokens(session, "block_size", where)
 
         def add(turns: object, before: int, left_s: float) -> None:
+            known: list[int] = []
+            blocks: list[int] = []
             if not isinstance(turns, list):
                 raise InputError(f"{where}: requests is {shown(turns)}; expected a list of turns.")
             for number, turn in enumerate(turns, 1):
@@ -193,8 +195,13 @@ class _Rows:
                     continue
                 at = _number(turn, WEKA.at, place)
                 isl, osl = _tokens(turn, WEKA.isl, place), _tokens(turn, WEKA.osl, place)
-                blocks = [names[name] for name in _blocks(turn.get("hash_ids"), place)]
-                self.sizes.update(dict.fromkeys(blocks, block))
+                hashes = list(turn.get("hash_ids") or ())
+                same = (
+                    len(known) if hashes[: len(known)] == known else 0
+                )  # a turn goes on from the one before
+                new = [names[name] for name in _blocks(hashes[same:], place)]
+                self.sizes.update(dict.fromkeys(new, block))
+                known, blocks = hashes, [*blocks[:same], *new]
                 delay = 0.0 if before < 0 else max(0.0, at - left_s)
                 self._append(at, isl, osl, blocks, len(blocks), before, delay)
                 before = len(self.at) - 1

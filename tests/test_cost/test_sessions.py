@@ -193,6 +193,8 @@ def test_closed_turns_wait_for_answers_and_open_ones_do_not():
     ("text", "words"),
     [
         ("turns=8,isl=4k", "osl is missing"),
+        ("turns=0,isl=4k,osl=9", "expected 1 or more"),
+        ("turns=2,isl=4k,osl=9,new=1,think=-3", "expected 0 seconds or more"),
         ("turns=8,isl=4k,osl=1", "new is missing"),
         ("turns=8,isl=4k,osl=9,new=120%", "a share of the prompt"),
         ("turns=8,isl=4k,osl=9,new=5,pause=3", "'pause' is none"),

@@ -83,7 +83,9 @@ def plan(request: requests.PlanRequest) -> Plan:
     if request.conversations is not None:
         if len(deployments) > 1:
             raise request.refuse("sessions", "conversations are of one model")
-        lengths = layouts.settled(deployments[0], request, request.limits_s[0])
+        settled = layouts.settled(deployments[0], request, request.limits_s[0])
+        assert settled is not None  # noqa: S101 - conversations are whole requests
+        lengths = settled.alike
     question = Question(
         tuple(deployments),
         tuple(shares),

@@ -246,4 +246,7 @@ def _lengths_of(request: SimulateRequest, plan: Plan) -> Lengths:
         return request.whole or lengths_of()
     isl = planned.isl[0] if request.isl is None else request.isl
     osl = planned.osl[0] if request.osl is None else request.osl
-    return replace(Lengths.of(isl, osl), prefix_hit=request.prefix_hit)
+    hits = [pool.deployment.workload.prefix_hit for pool in plan.pools]
+    return replace(
+        Lengths.of(isl, osl), prefix_hit=request.prefix_hit if request.given("prefix_hit") else max(hits)
+    )

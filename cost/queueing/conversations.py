@@ -93,9 +93,7 @@ class Conversations:
         """Return the ways of serving requests of mean lengths with so much of the prompts cached."""
         hit = round(hit, 6)
         if hit not in self._known:
-            whole = self.sessions.lengths
-            mean = Lengths.of(round(whole.mean_isl), round(whole.mean_osl))
-            self._known[hit] = self.served(replace(mean, prefix_hit=hit))
+            self._known[hit] = self.served(replace(self.sessions.lengths.alike, prefix_hit=hit))
         return self._known[hit]
 
     def best(self, hit: float, keeping: Keeping) -> RateMatch | None:

@@ -87,6 +87,11 @@ class Lengths:
         return _mean(self.osl, self.share)
 
     @property
+    def alike(self) -> Lengths:
+        """Requests of the mean lengths, with the same hits."""
+        return replace(self, isl=(round(self.mean_isl),), osl=(round(self.mean_osl),), share=(1.0,))
+
+    @property
     def context(self) -> int:
         """Tokens in the cache of a sequence that decodes, the mean over the tokens that are made.
 

@@ -39,12 +39,11 @@ from cost.calibration.first_token import (
     first_token_calibration,
     wait_logs,
 )
-from cost.calibration.serving import ANY_ENGINE, calibrated, engine_names
+from cost.calibration.serving import ANY_ENGINE, engine_names
 from cost.validation.predict import (
     Group,
     Settled,
     group_points,
-    group_times,
     unpredictable,
 )
 from cost.validation.under_load import first_tokens
@@ -98,10 +97,8 @@ class Simulated:
 
 
 def _simulated(group: Group) -> tuple[Array, Array, Array, Kind]:
-    efficiency = calibrated(group.gpu, group.engine)
-    times = group_times(group, efficiency)
-    settled = Settled.of(group, times, shipped_correction())
-    seconds, _ = first_tokens(group, efficiency, settled.factor)
+    settled = Settled.of(group, shipped_correction())
+    seconds, _ = first_tokens(group, settled.efficiency, settled.factor)
     besides = first_token_calibration().seconds(group.engine, group.phase)
     each = np.asarray(group.requests.concurrency) / (group.workers * np.asarray(group.pool.attention_dp))
     return seconds - besides, each, settled.features, settled.kind

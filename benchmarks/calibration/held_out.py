@@ -143,7 +143,7 @@ def predict_held_out(
     is_served = np.arange(len(points)) < len(served)
     named = {NAMED: points, UNNAMED: unnamed(points)}
 
-    def values(of: Sequence[Point], reach: Reach, correction: Correction | None) -> NDArray[np.float64]:
+    def values(of: Sequence[Point], reach: Reach, correction: Correction) -> NDArray[np.float64]:
         found = predict_serving(of, reach, correction=correction)
         return np.array([np.nan if one.value is None else one.value for one in found])
 
@@ -151,7 +151,7 @@ def predict_held_out(
     fold_of = [str(fold + 1) for fold in folds_of(configurations(points), folds).tolist()]
     parts = {"fold": fold_of, "chip": [chip_of(p) for p in points], "model": models_of(points)}
     full = fits(np.ones(len(points), bool), "all rows")
-    off = np.log(values(points, full, None) / values(points, calibrated, None))
+    off = np.log(values(points, full, PHYSICS) / values(points, calibrated, PHYSICS))
     blank = {kind: np.full(len(points), np.nan) for kind in named}
     out = {what: {kind: array.copy() for kind, array in blank.items()} for what in ("physics", *parts)}
     spread = {what: {kind: array.copy() for kind, array in blank.items()} for what in parts}
@@ -166,7 +166,7 @@ def predict_held_out(
                 out[what][kind][mine] = values(asked, reach, correction)
                 spread[what][kind][mine] = spreads(asked, reach, correction)
                 if what == "fold":
-                    out["physics"][kind][mine] = values(asked, reach, None)
+                    out["physics"][kind][mine] = values(asked, reach, PHYSICS)
     in_sample = {kind: values(those, calibrated, shipped_correction()) for kind, those in named.items()}
     drift = float(np.expm1(np.nanmedian(np.abs(off[is_served]))))
     return HeldOut(

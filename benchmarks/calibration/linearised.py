@@ -142,8 +142,7 @@ class Problem:
         step_s = np.broadcast_to(times.step_s, at.shape)
         for position, i in enumerate(at.tolist()):
             point = replace(self.data.points[i], drafts_recorded=True)
-            known = replace(group, recorded=np.ones_like(group.recorded))
-            value = quantity_of(point, known, times, position)
+            value = quantity_of(point, group, times, position)
             self.inverse[i] = point.quantity == "tok_s_per_gpu"
             self.factor[i] = value * step_s[position] if self.inverse[i] else value / step_s[position]
             if point.accept_length == 0:  # as calibrated: fitted with the rest

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cost.calibration.correction import Correction
+from cost.calibration.correction import PHYSICS, Correction
 from cost.layouts.batches import batch_grid
 from cost.layouts.deployable import deployable_stage
 from cost.layouts.front import pareto
@@ -20,10 +20,10 @@ from cost.validation.predict import (
     Prediction,
     at_batch,
     domain_of,
+    fitting,
     gpus_of,
     group_points,
     label_of,
-    largest_batches,
     legal_pools,
     prefill_alone,
     unpredictable,
@@ -95,7 +95,7 @@ class Frontier:
 
 
 def frontiers(
-    points: Sequence[Point], correction: Correction | None = None, *, engines: bool = True
+    points: Sequence[Point], correction: Correction = PHYSICS, *, engines: bool = True
 ) -> tuple[list[Frontier], int]:
     """Return the frontiers of measured runs, and how many runs do not give both speed and throughput.
 
@@ -153,7 +153,7 @@ def _measured(point: Point, figures: dict[str, Point]) -> FrontierPoint | None:
     tpot, ttft, rate = (
         figures[name].measured if name in figures else 0.0 for name in ("tpot_ms", "ttft_ms", "tok_s_per_gpu")
     )
-    load = _requests(point) / gpus_of(point)
+    load = point.requests / gpus_of(point)
     if point.phase == "decode":
         tpot, rate = tpot or (rate and 1e3 * load / rate), rate or (tpot and 1e3 * load / tpot)
     elif rate:
@@ -166,13 +166,9 @@ def _measured(point: Point, figures: dict[str, Point]) -> FrontierPoint | None:
     return FrontierPoint(point.id, 1e3 / tpot, load, rate, _layout(point))
 
 
-def _requests(point: Point) -> float:
-    return point.concurrency or point.batch * point.pool.gpus
-
-
 def _layout(point: Point) -> str:
     prefill = f"prefill {label_of(point.stated_prefill)}; decode " if point.stated_prefill else ""
-    return f"{prefill}{label_of(point.pool)}, {_requests(point):.0f} requests"
+    return f"{prefill}{label_of(point.pool)}, {point.requests:.0f} requests"
 
 
 def _question(point: Point) -> Point:
@@ -185,10 +181,10 @@ def _question(point: Point) -> Point:
 
 
 def _frontier(
-    question: Point, chip: str, runs: dict[Point, FrontierPoint], correction: Correction | None
+    question: Point, chip: str, runs: dict[Point, FrontierPoint], correction: Correction
 ) -> Frontier:
     points, gpus = list(runs.values()), int(max(map(gpus_of, runs)))
-    requests = max(map(_requests, runs))
+    requests = max(run.requests for run in runs)
     edge = pareto([entry.tok_s_per_user for entry in points], [entry.tok_s_per_gpu for entry in points])
     newest = {
         engine: max((run.date, run.engine_version) for run in runs if run.engine == engine)
@@ -221,7 +217,7 @@ def _beside(
     rows: Sequence[Point],
     ran: Collection[tuple[object, ...]],
     max_requests: float,
-    correction: Correction | None,
+    correction: Correction,
 ) -> list[FrontierPoint]:
     """The points with the most that layouts of ``rows`` reach, at one speed with at most ``max_requests`` requests.
 
@@ -229,7 +225,7 @@ def _beside(
     """
     tpots = values_of(rows, correction)
     rates = values_of([replace(row, quantity="tok_s_per_gpu") for row in rows], correction)
-    requests = np.array([_requests(row) for row in rows])
+    requests = np.array([row.requests for row in rows])
     loads = requests / np.array([gpus_of(row) for row in rows])
     curves: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for i in np.flatnonzero(np.isfinite(tpots * rates)).tolist():
@@ -267,17 +263,14 @@ def _between(at: Array, x: Array, y: Array) -> Array:
 
 def _rows(question: Point, gpus: int) -> list[Point]:
     """Every legal layout of one engine that the memory holds, each at growing numbers of requests."""
-    fitting = _fitting([replace(question, pool=pool, batch=1.0) for pool in _pools(question, gpus)])
     rows = [
         at_batch(replace(row, batch=0.0), requests / row.pool.gpus)
-        for row, most_each in fitting
+        for row, most_each in fitting(
+            [replace(question, pool=pool, batch=math.inf) for pool in _pools(question, gpus)]
+        )
         for requests in batch_grid(most_each * row.pool.gpus, STEPS_PER_OCTAVE).tolist()
     ]
     return _with_prefill(rows, gpus) if rows and question.prefill_pool else rows
-
-
-def _fitting(rows: Sequence[Point]) -> list[tuple[Point, float]]:
-    return [pair for pair in zip(rows, largest_batches(rows).tolist(), strict=True) if pair[1] > 0]
 
 
 def _pools(question: Point, gpus: int) -> list[Pool]:
@@ -289,10 +282,8 @@ def _pools(question: Point, gpus: int) -> list[Pool]:
 
 def _with_prefill(rows: Sequence[Point], max_gpus: int) -> list[Point]:
     """The rows with as many workers in both pools as give the most per GPU, on ``max_gpus`` GPUs in all."""
-    prompts = [
-        row
-        for row, _ in _fitting([prefill_alone(rows[0], pool, gpus=1) for pool in _pools(rows[0], max_gpus)])
-    ]
+    prefill_rows = [prefill_alone(rows[0], pool, gpus=1) for pool in _pools(rows[0], max_gpus)]
+    prompts = [row for row, _ in fitting(prefill_rows)]
     prompt_rates = values_of(prompts)
     output = values_of(
         [replace(row, phase="decode", batch=row.concurrency / row.pool.gpus, gpus=1) for row in rows]

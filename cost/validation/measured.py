@@ -105,9 +105,8 @@ def comparable_points(deployment: Deployment, lengths: Lengths | None = None) ->
 
 def _comparable(row: Point, deployment: Deployment, lengths: Lengths | None) -> bool:
     work, engine = deployment.workload, require_engine(engine_version(deployment.engine)[0])
-    context = row.context or row.isl + row.osl / 2
     same_lengths = (
-        math.isclose(context, work.context, rel_tol=CONTEXT_TOLERANCE)
+        math.isclose(row.mean_context, work.context, rel_tol=CONTEXT_TOLERANCE)
         if lengths is None
         else (row.isl, row.osl) == (lengths.mean_isl, lengths.mean_osl)
     )

@@ -8,13 +8,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache, cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cost.calibration.alltoall import KernelUse, default_kernel, find_kernel
-from cost.calibration.correction import Correction, Kind
+from cost.calibration.correction import PHYSICS, Correction, Kind
 from cost.calibration.first_token import first_token_calibration
 from cost.calibration.order import Bound
 from cost.calibration.serving import ANY_ENGINE, calibrated, engine_version, require_engine
@@ -34,7 +33,6 @@ from cost.queueing.schedulers import scheduler_of
 from cost.resolve import model_names, resolve_model
 from cost.serving.steady_state import (
     Requests,
-    Served,
     Stepper,
     aggregated,
     decode_shape,
@@ -45,7 +43,7 @@ from cost.terms.alltoall_kernel import Leg, alltoall_seconds, wire_bytes
 from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds, even_hops_s, even_stage_s
 from cost.terms.work import FIXED, IMBALANCE, StepCost
 from cost.validation.read import ALLTOALL, LEGS, NO_LAYOUT, OF_STEPS, Point, Pool
-from topology.base.errors import InputError
+from topology.base.errors import InfeasibleError, InputError
 from topology.base.reading import nearest
 from topology.catalog import cluster_names
 from topology.files.resolve import resolve_cluster
@@ -74,22 +72,21 @@ class Prediction:
     chosen: str = ""
 
 
-def predict(points: Sequence[Point], correction: Correction | None = None) -> list[Prediction]:
+def predict(points: Sequence[Point], correction: Correction = PHYSICS) -> list[Prediction]:
     """Return a prediction for each point, in their order; one without a value says why.
 
-    Parameters
-    ----------
-    correction:
-        What measured runs took over the physics (:mod:`cost.calibration.correction`); None: the physics alone.
+    ``correction``: what measured runs took over the physics (:mod:`cost.calibration.correction`).
     """
-    stated, chosen = list(points), [""] * len(points)
+    stated = list(points)
     predictions = [Prediction(None, _unpredictable(point)) for point in points]
-    open_rows = [i for i, point in enumerate(points) if point.is_open and not predictions[i].reason]
-    for i, choice in zip(open_rows, choices([points[i] for i in open_rows]), strict=True):
-        if choice.point is None:
-            predictions[i] = Prediction(None, choice.text)
-        else:
-            stated[i], chosen[i] = choice.point, choice.text
+    for i, point in enumerate(points):
+        if point.is_open and not predictions[i].reason:
+            try:
+                stated[i], chosen = choice(point)
+            except InfeasibleError as error:
+                predictions[i] = Prediction(None, str(error))
+            else:
+                predictions[i] = Prediction(None, chosen=chosen)
     able = [i for i, prediction in enumerate(predictions) if not prediction.reason]
     kernels = [i for i in able if points[i].phase == ALLTOALL]
     served = [i for i in able if points[i].phase != ALLTOALL]
@@ -98,7 +95,7 @@ def predict(points: Sequence[Point], correction: Correction | None = None) -> li
         *predict_serving([stated[i] for i in served], correction=correction, with_bands=True),
     ]
     for i, prediction in zip((*kernels, *served), predicted, strict=True):
-        predictions[i] = replace(_positive(prediction), chosen=chosen[i])
+        predictions[i] = replace(_positive(prediction), chosen=predictions[i].chosen)
     return predictions
 
 
@@ -293,25 +290,19 @@ class Group:
 
     Attributes
     ----------
-    index:
-        Positions of the points in the list that was grouped.
+    index, points:
+        Positions in the list that was grouped, and the points, their engine without its version and their cache's
+        format as it was where they do not say.
     pool, prefill_pool:
         Layouts; of aggregated and single-phase points both are the same.
     workers, prefill_workers:
         Engines of each pool.
-    tokens:
-        Prompt tokens per GPU of a prefill step, 0 where not stated; ``batch`` sequences per GPU, likewise.
     engine, ran:
         The engine whose delays count, empty for any, and the one that ran.
-    recorded, in_step:
-        :attr:`Point.drafts_recorded` and :attr:`Point.in_step`.
-    gpus:
-        GPUs that a figure per GPU is divided by, NaN where the row leaves the prefill pool open.
-    days, versions:
-        When, and with which version of the engine, each was measured; empty: not stated.
     """
 
     index: NDArray[np.int64]
+    points: tuple[Point, ...]
     phase: str
     model: Model
     gpu: GpuSpec
@@ -326,35 +317,31 @@ class Group:
     workers: Array
     prefill_workers: Array
     requests: Requests
-    batch: Array
-    tokens: Array
-    recorded: NDArray[np.bool_]
-    in_step: NDArray[np.bool_]
-    gpus: Array
-    days: tuple[str, ...]
-    versions: tuple[str, ...]
+
+    def column(self, get: Callable[[Point], float]) -> Array:
+        """Return a figure of each point."""
+        return _column(self.points, get)
+
+    @property
+    def recorded(self) -> NDArray[np.bool_]:
+        """:attr:`Point.drafts_recorded` of each point."""
+        return self.column(lambda point: point.drafts_recorded) > 0
 
 
-class _Key(NamedTuple):
-    """What all points of a group share, named as in :class:`Point`."""
+_SHARED = (
+    *("phase", "model", "weights", "experts_dtype", "kv_dtype", "cluster", "gpus_per_domain"),
+    *("up_bytes_per_s", "out_bytes_per_s", "engine", "kernel", "overlap"),
+)
+"""What all points of a group have in common."""
 
-    phase: str
-    model: str
-    weights: str
-    experts_dtype: str
-    kv_dtype: str
-    cluster: str
-    gpus_per_domain: int
-    up_bytes_per_s: float
-    out_bytes_per_s: float
-    engine: str
-    kernel: str
-    overlap: bool
+
+def _column(points: Sequence[Point], get: Callable[[Point], float]) -> Array:
+    return np.array([get(point) for point in points], dtype=np.float64)
 
 
 def group_points(points: Sequence[Point]) -> tuple[list[Group], dict[int, Prediction]]:
     """Return the groups, and the reason for each point that cannot be predicted."""
-    members: dict[_Key, list[int]] = defaultdict(list)
+    members: dict[tuple[object, ...], dict[int, Point]] = defaultdict(dict)
     refused: dict[int, Prediction] = {}
     for i, point in enumerate(points):
         try:
@@ -362,28 +349,22 @@ def group_points(points: Sequence[Point]) -> tuple[list[Group], dict[int, Predic
         except InputError as error:
             refused[i] = Prediction(None, str(error))
             continue
-        members[_key(point)].append(i)
-    groups = [
-        _group(key, np.array(index), [points[i] for i in index], _cluster(key.cluster).spec.domains[0])
-        for key, index in members.items()
-    ]
-    return groups, refused
+        plain = replace(point, engine=engine_version(point.engine)[0], kv_dtype=_kv_dtype(point))
+        members[tuple(getattr(plain, name) for name in _SHARED)][i] = plain
+    return [_group(np.array(list(group)), tuple(group.values())) for group in members.values()], refused
 
 
-def _key(point: Point) -> _Key:
-    """The key of a point's group: no engine where it is not a measured one, a cache format where none is given."""
-    key = _Key(*(getattr(point, name) for name in _Key._fields))
-    engine = _measured(point.engine)
-    kv_dtype = point.kv_dtype
-    if not kv_dtype:
-        model = _model(point.model, point.weights, point.experts_dtype)
-        quantised = dtype(model.precision[model.main_weights]).bits <= 8
-        kv_dtype = _CACHE_OF_ENGINE.get(engine, "bf16") if quantised else "bf16"
-    return key._replace(engine=engine_version(point.engine)[0], kv_dtype=kv_dtype)
+def _kv_dtype(point: Point) -> str:
+    """The format of a point's cache, by its engine where the row does not say."""
+    if point.kv_dtype:
+        return point.kv_dtype
+    model = _model(point.model, point.weights, point.experts_dtype)
+    quantised = dtype(model.precision[model.main_weights]).bits <= 8
+    return _CACHE_OF_ENGINE.get(timed_engine(point.engine), "bf16") if quantised else "bf16"
 
 
-def _measured(engine: str) -> str:
-    """The name of an engine that has delays of its own, else of any."""
+def timed_engine(engine: str) -> str:
+    """Return the name of an engine that has delays of its own, else of any."""
     try:
         return require_engine(engine)
     except InputError:
@@ -415,40 +396,46 @@ def _rates(name: str, up: float, out: float, dtypes: tuple[str, ...]) -> Rates:
     return replace(rates, out_bytes_per_s=out) if out else rates
 
 
-def _group(key: _Key, index: NDArray[np.int64], points: Sequence[Point], domain: DomainSpec) -> Group:
-    model = _model(key.model, key.weights, key.experts_dtype)
+def _group(index: NDArray[np.int64], points: tuple[Point, ...]) -> Group:
+    first, domain = points[0], _cluster(points[0].cluster).spec.domains[0]
+    model = _model(first.model, first.weights, first.experts_dtype)
 
     def column(get: Callable[[Point], float]) -> Array:
-        return np.array([get(point) for point in points], dtype=np.float64)
+        return _column(points, get)
 
     def shape(pools: Sequence[Pool]) -> StepShape:
         names = ("tp", "attention_dp", "ep", "moe_tp", "slots", "stages")
         widths = np.array([[getattr(pool, name) for pool in pools] for name in names], dtype=np.float64)
-        domain_gpus = np.full(len(pools), float(key.gpus_per_domain or domain.gpus))
+        domain_gpus = np.full(len(pools), float(domain_of(first)))
         return StepShape(**dict(zip(names, widths, strict=True)), domain_gpus=domain_gpus)
 
     imbalance = column(lambda p: p.imbalance)
-    phase = "prefill" if key.phase == "prefill" else "decode"
-    dtypes = (*model.precision.values(), "bf16", key.kv_dtype)
+    dtypes = (*model.precision.values(), "bf16", first.kv_dtype)
+    work = Workload(
+        kv_dtype=first.kv_dtype,
+        phase="prefill" if first.phase == "prefill" else "decode",
+        states=scheduler_of(first.engine).states,
+    )
     return Group(
         index=index,
-        phase=key.phase,
+        points=points,
+        phase=first.phase,
         model=model,
         gpu=domain.gpu,
-        rates=_rates(key.cluster, key.up_bytes_per_s, key.out_bytes_per_s, dtypes),
-        engine="" if _measured(key.engine) == ANY_ENGINE else key.engine,
-        ran=key.engine,
-        kernel=key.kernel,
-        overlap=key.overlap,
-        workload=Workload(kv_dtype=key.kv_dtype, phase=phase, states=scheduler_of(key.engine).states),
+        rates=_rates(first.cluster, first.up_bytes_per_s, first.out_bytes_per_s, dtypes),
+        engine="" if timed_engine(first.engine) == ANY_ENGINE else first.engine,
+        ran=first.engine,
+        kernel=first.kernel,
+        overlap=first.overlap,
+        workload=work,
         pool=replace(
             shape([p.pool for p in points]),
             imbalance=imbalance,
-            context=column(lambda p: p.context or p.isl + p.osl / 2),
+            context=column(lambda p: p.mean_context),
         ),
         prefill_pool=replace(
             shape([p.stated_prefill or p.pool for p in points]),
-            imbalance=imbalance if key.phase == "prefill" else np.zeros(len(points)),
+            imbalance=imbalance if first.phase == "prefill" else np.zeros(len(points)),
         ),
         workers=column(lambda p: p.pool.workers),
         prefill_workers=column(
@@ -457,17 +444,10 @@ def _group(key: _Key, index: NDArray[np.int64], points: Sequence[Point], domain:
         requests=Requests(
             isl=column(lambda p: p.isl or p.context),
             osl=column(lambda p: p.osl or 1),
-            concurrency=column(lambda p: p.concurrency or p.batch * p.pool.gpus),
+            concurrency=column(lambda p: p.requests),
             draft_tokens=column(lambda p: p.draft_tokens),
             accept_length=column(lambda p: p.accept_length),
         ),
-        batch=column(lambda p: p.batch),
-        tokens=column(lambda p: p.tokens),
-        recorded=np.array([p.drafts_recorded for p in points]),
-        in_step=np.array([p.in_step for p in points]),
-        gpus=column(gpus_of),
-        days=tuple(p.date for p in points),
-        versions=tuple(p.engine_version for p in points),
     )
 
 
@@ -592,11 +572,6 @@ def group_times(
             rounds=BENCHMARK_ROUNDS,
             factor=factor,
         )
-    return _served(group, served)
-
-
-def _served(group: Group, served: Served) -> Times:
-    requests = group.requests
     return Times(
         served.tpot_s,
         served.step_s,
@@ -608,7 +583,8 @@ def _served(group: Group, served: Served) -> Times:
 
 def _decoded(group: Group, step: Stepper, pool: StepShape) -> Times:
     requests, gpus = group.requests, np.asarray(pool.engine_gpus)
-    batch = np.where(group.batch > 0, group.batch, requests.concurrency / (gpus * group.workers))
+    stated = group.column(lambda p: p.batch)
+    batch = np.where(stated > 0, stated, requests.concurrency / (gpus * group.workers))
     step_s = step(replace(pool, sequences=batch, queries=1.0 + requests.draft_tokens, random=0.0))
     tpot_s = step_s / requests.accept_length
     nothing = np.full_like(batch, np.nan)
@@ -618,7 +594,8 @@ def _decoded(group: Group, step: Stepper, pool: StepShape) -> Times:
 def _prefill(group: Group, step: Stepper, pool: StepShape) -> Times:
     isl = group.requests.isl
     per_gpu = np.maximum(np.maximum(isl, CHUNK_TOKENS) / pool.tp, 1.0)
-    tokens: Array = np.where(group.tokens > 0, group.tokens, per_gpu)
+    stated = group.column(lambda p: p.tokens)
+    tokens: Array = np.where(stated > 0, stated, per_gpu)
     step_s = step(replace(pool, prompt_tokens=tokens, prompt_length=isl, sequences=0.0))
     nothing = np.full_like(isl, np.nan)
     return Times(nothing, step_s, nothing, group.workers * np.asarray(pool.engine_gpus) * tokens / step_s)
@@ -633,23 +610,37 @@ class Settled:
     """
 
     group: Group
+    efficiency: Efficiency
+    by_physics: Times
     bound: Bound
-    shape: StepShape
 
     @classmethod
-    def of(cls, group: Group, times: Times, correction: Correction, reach: Reach = calibrated) -> Settled:
-        """Return the steps of a group whose points take ``times``, with the prompts that one pool mixes in."""
+    def of(cls, group: Group, correction: Correction, reach: Reach = calibrated) -> Settled:
+        """Return the steps of a group; ``reach``: what kernels reach on a chip under an engine."""
         efficiency = reach(group.gpu, group.engine)
         machine = machines(group, efficiency)[0]
         # the other chips of the family too are priced under the engine whose delays count
         on_chip: Reach = lambda gpu, _: reach(gpu, group.engine)  # noqa: E731
         bound = Bound.of(correction, group.model, machine, group.gpu, group.ran, group.phase, on_chip)
-        requests = with_accepted(group, efficiency).requests
-        pool = with_imbalance(group.pool, "decode")
-        shape = decode_shape(pool, requests, np.maximum(times.batch, 1e-9))
-        if group.phase == "aggregated":
-            shape = replace(shape, rounds=BENCHMARK_ROUNDS).with_prompts(requests.isl, 0.0, requests.steps)
-        return cls(group, replace(bound, day=run_days(group, correction)), shape)
+        bound = replace(bound, day=group.column(lambda point: run_day(point, correction)))
+        return cls(group, efficiency, group_times(group, efficiency), bound)
+
+    @cached_property
+    def times(self) -> Times:
+        """Times of the points as corrected."""
+        if (self.factor == 1).all():
+            return self.by_physics
+        return group_times(self.group, self.efficiency, factor=self.factor)
+
+    @cached_property
+    def shape(self) -> StepShape:
+        """The steps, with the prompts that one pool mixes in."""
+        requests = with_accepted(self.group, self.efficiency).requests
+        pool = with_imbalance(self.group.pool, "decode")
+        shape = decode_shape(pool, requests, np.maximum(self.by_physics.batch, 1e-9))
+        if self.group.phase != "aggregated":
+            return shape
+        return replace(shape, rounds=BENCHMARK_ROUNDS).with_prompts(requests.isl, 0.0, requests.steps)
 
     @property
     def kind(self) -> Kind:
@@ -680,22 +671,18 @@ class Settled:
         return np.where(self._told, self.bound.bands(self.shape, physics_seconds), np.nan)
 
 
-def run_days(group: Group, correction: Correction) -> Array:
-    """Return the days of a group's runs, ordinal, ``[points]``; without a date those of its version's newest."""
-    days = [
-        float(date.fromisoformat(day).toordinal())
-        if day
-        else correction.days.get((group.engine, version), correction.newest)
-        for day, version in zip(group.days, group.versions, strict=True)
-    ]
-    return np.array(days)
+def run_day(point: Point, correction: Correction) -> float:
+    """Return the day of a run, ordinal; without a date that of its version's newest."""
+    if point.date:
+        return float(date.fromisoformat(point.date).toordinal())
+    return correction.days.get((point.engine, point.engine_version), correction.newest)
 
 
 def predict_serving(
     points: Sequence[Point],
     reach: Reach = calibrated,
     *,
-    correction: Correction | None = None,
+    correction: Correction = PHYSICS,
     with_bands: bool = False,
 ) -> list[Prediction]:
     """Return a prediction for each point, in the order of ``points``; one without a value says why.
@@ -708,31 +695,24 @@ def predict_serving(
         What kernels reach on a chip under an engine.
     correction:
         What measured runs near them took over the physics, which corrects the time per token and the throughput that
-        follows from it; None: the physics alone.
+        follows from it.
     with_bands:
         Whether each has the interval that holds four of five runs like it, which takes a while.
     """
     groups, refused = group_points(points)
     predictions = [refused.get(i, Prediction(None)) for i in range(len(points))]
     for group in groups:
-        efficiency = reach(group.gpu, group.engine)
-        times = group_times(group, efficiency)
-        bands = np.full(group.index.shape, np.nan)
-        if correction is not None:
-            settled = Settled.of(group, times, correction, reach)
-            bands = settled.bands if with_bands else bands
-            if (settled.factor != 1).any():
-                times = group_times(group, efficiency, factor=settled.factor)
-        for position, i in enumerate(group.index.tolist()):
-            value, band = quantity_of(points[i], group, times, position), float(bands[position])
-            why = (
-                NOT_SIMULATED
-                if points[i].quantity == "ttft_ms"
-                else "this quantity does not apply to the phase"
-            )
-            known = np.isfinite(band) and points[i].quantity in OF_STEPS
-            ends = (value / band, value * band) if known else (None, None)
-            predictions[i] = Prediction(value, "", *ends) if np.isfinite(value) else Prediction(None, why)
+        settled = Settled.of(group, correction, reach)
+        bands = settled.bands if with_bands else np.full(group.index.shape, np.nan)
+        for position, (i, band) in enumerate(zip(group.index.tolist(), bands.tolist(), strict=True)):
+            value = quantity_of(points[i], group, settled.times, position)
+            if np.isfinite(value):
+                known = np.isfinite(band) and points[i].quantity in OF_STEPS
+                predictions[i] = Prediction(value, "", *((value / band, value * band) if known else ()))
+            elif points[i].quantity == "ttft_ms":
+                predictions[i] = Prediction(None, NOT_SIMULATED)
+            else:
+                predictions[i] = Prediction(None, "this quantity does not apply to the phase")
     return predictions
 
 
@@ -747,21 +727,16 @@ def quantity_of(point: Point, group: Group, times: Times, position: int) -> floa
     if point.quantity in seconds:
         return at(seconds[point.quantity]) * 1e3
     output, input_rate = at(times.tokens_per_s), at(times.input_per_s)
+    kind = point.token_kind
     if point.phase == "decode":
         rate = output
     elif point.phase == "prefill":
         rate = input_rate
     else:
-        of_kind = {
-            "output": output,
-            "input": input_rate,
-            "input_cached": input_rate,
-            "total": output + input_rate,
-        }
-        rate = of_kind[point.token_kind]
-    if point.token_kind == "input_cached":  # noqa: S105 - tokens of text
+        rate = {"output": output, "total": output + input_rate}.get(kind, input_rate)
+    if kind == "input_cached":
         rate /= 1 - point.cache_hit
-    return rate / float(group.gpus[position])
+    return rate / gpus_of(point)
 
 
 # Open points: every legal layout of one stage on the row's GPUs is predicted as if the row stated it; the one with
@@ -769,35 +744,22 @@ def quantity_of(point: Point, group: Group, times: Times, position: int) -> floa
 # per token. The measured figure plays no part, and no learned correction does. A prefill pool is chosen first, for
 # the most prompt tokens per second and GPU; where its GPUs are not stated it gets as many workers as decoding needs.
 
-_FIGURE_FIELDS = ("id", "source", "quantity", "measured", "token_kind", "pair", "notes")
 _MAX_EVERY_COUNT = 8
+_CHOSEN = ("pool", "prefill_pool", "batch", "concurrency")
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A point with everything stated and what was chosen for it; or None and the reason why nothing could be."""
-
-    point: Point | None
-    text: str
-
-
-def choices(points: Sequence[Point]) -> list[Choice]:
-    """Return what the model chooses for points that leave their layout or batch to it, in their order.
+def choice(point: Point) -> tuple[Point, str]:
+    """Return a point that leaves its layout or batch to the model with both stated, and what was chosen in words.
 
     Figures of one run (rows that differ only in what was measured) get the same choice.
+
+    Raises
+    ------
+    InfeasibleError
+        If nothing can be chosen.
     """
-    known: dict[Point, Choice] = {}
-    chosen = []
-    for point in points:
-        run = _rate_of(replace(point, id="", source="", measured=1.0, pair="", notes=""))
-        if run not in known:
-            known[run] = _choose(run)
-        choice = known[run]
-        if choice.point is not None:
-            figure = {name: getattr(point, name) for name in _FIGURE_FIELDS}
-            choice = replace(choice, point=replace(choice.point, **figure))
-        chosen.append(choice)
-    return chosen
+    best, text = _choose(_rate_of(replace(point, id="", source="", measured=1.0, pair="", notes="")))
+    return replace(point, **{name: getattr(best, name) for name in _CHOSEN}), text
 
 
 def legal_pools(point: Point, template: Pool, gpus: int, workers: Sequence[int] = ()) -> list[Pool]:
@@ -834,33 +796,31 @@ def domain_of(point: Point) -> int:
     return point.gpus_per_domain or _cluster(point.cluster).spec.domains[0].gpus
 
 
-def _choose(point: Point) -> Choice:
+@cache
+def _choose(point: Point) -> tuple[Point, str]:
     prefill, question = point.prefill_pool, point
     if prefill is not None and prefill.best:
-        chosen = _best_prefill(point, prefill)
-        if chosen is None:
-            return Choice(None, "no legal layout of the prefill pool has the widths given and fits in memory")
-        point = replace(point, prefill_pool=chosen)
+        point = replace(point, prefill_pool=_best_prefill(point, prefill))
     rows = [replace(point, pool=pool) for pool in _decode_pools(point)]
     if not rows:
-        return Choice(None, "no legal layout has the widths given on the GPUs of the row")
+        raise InfeasibleError("no legal layout has the widths given on the GPUs of the row")
     if point.is_open:
-        rows = _fitting(rows)
+        rows = [row for row, _ in fitting(rows)]
         if not rows:
-            return Choice(None, "no layout with the widths given fits model and batch in memory")
+            raise InfeasibleError("no layout with the widths given fits model and batch in memory")
     keeps = True
     if point.batch == math.inf or point.tpot_limit_ms:
         rows, keeps = _within_limit(rows)
     if prefill is not None and prefill.best and point.prefill_pool and not point.prefill_pool.workers:
-        rows = _with_prefill_workers(rows)
+        rows = _with_prefill_workers(rows, point.prefill_pool)
     rates = values_of([_rate_of(row) for row in rows])
-    if not rows or not np.isfinite(rates).any():
-        return Choice(None, "no configuration that the model may choose can serve the row")
+    if not np.isfinite(rates).any():
+        raise InfeasibleError("no configuration that the model may choose can serve the row")
     best = rows[int(np.nanargmax(rates))]
     text = _description(question, best)
     if not keeps:
         text += f"; no configuration meets {point.tpot_limit_ms:.4g} ms per token, this is the closest"
-    return Choice(best, text)
+    return best, text
 
 
 def _rate_of(point: Point) -> Point:
@@ -869,13 +829,10 @@ def _rate_of(point: Point) -> Point:
     return replace(point, quantity="tok_s_per_gpu", token_kind=kind)
 
 
-def values_of(rows: Sequence[Point], correction: Correction | None = None) -> Array:
+def values_of(rows: Sequence[Point], correction: Correction = PHYSICS) -> Array:
     """Predictions, NaN where there is none."""
-    predictions = predict_serving(rows, correction=correction)
-    return np.array(
-        [math.nan if prediction.value is None else prediction.value for prediction in predictions],
-        dtype=np.float64,
-    )
+    values = [prediction.value for prediction in predict_serving(rows, correction=correction)]
+    return np.array(values, dtype=np.float64)
 
 
 def _tpots(rows: Sequence[Point]) -> Array:
@@ -892,28 +849,24 @@ def largest_batches(rows: Sequence[Point]) -> Array:
     return largest
 
 
-def _fitting(rows: Sequence[Point]) -> list[Point]:
-    """The rows whose layout the memory holds, with their batch where decoding alone states one."""
-    fitting = []
+def fitting(rows: Sequence[Point]) -> list[tuple[Point, float]]:
+    """Return the rows whose layout (and batch, where decoding alone states one) the memory holds, and its most."""
+    pairs = []
     for row, largest in zip(rows, largest_batches(rows).tolist(), strict=True):
         stated = row.phase == "decode" and row.batch != math.inf
         if largest > 0 and (not stated or (row.batch or row.concurrency / row.pool.gpus) <= largest):
-            fitting.append(row)
-    return fitting
+            pairs.append((row, largest))
+    return pairs
 
 
-def _best_prefill(point: Point, widths: Pool) -> Pool | None:
+def _best_prefill(point: Point, widths: Pool) -> Pool:
     """The prefill pool with most prompt tokens per second and GPU; 0 workers where its GPUs are not known."""
-    known = point.prefill_gpus
-    if not known and point.gpus and not point.pool.best:
-        known = point.gpus - point.pool.gpus
-    if known < 0:
-        return None
-    pools = legal_pools(point, widths, known or len(_cluster(point.cluster).gpus))
-    rows = _fitting([prefill_alone(point, pool, gpus=0) for pool in pools])
+    known = point.gpus - point.pool.gpus if point.gpus and not point.pool.best else 0
+    pools = [] if known < 0 else legal_pools(point, widths, known or len(_cluster(point.cluster).gpus))
+    rows = [row for row, _ in fitting([prefill_alone(point, pool, gpus=0) for pool in pools])]
     rates = values_of(rows)
     if not np.isfinite(rates).any():
-        return None
+        raise InfeasibleError("no legal layout of the prefill pool has the widths given and fits in memory")
     best = rows[int(np.nanargmax(rates))].pool
     return best if known or widths.workers else replace(best, workers=0)
 
@@ -987,11 +940,8 @@ def at_batch(row: Point, batch: float) -> Point:
     return replace(row, batch=0.0, concurrency=max(1, round(batch * row.pool.gpus)))
 
 
-def _with_prefill_workers(rows: Sequence[Point]) -> list[Point]:
+def _with_prefill_workers(rows: Sequence[Point], pool: Pool) -> list[Point]:
     """The rows with as many prefill workers as the decode pool needs, or as the row's GPUs have room for."""
-    if not rows or rows[0].prefill_pool is None:
-        return []
-    pool = rows[0].prefill_pool
     (prompt_rate,) = values_of([prefill_alone(rows[0], replace(pool, workers=1), gpus=1)])
     need = values_of([replace(row, gpus=1, token_kind="input") for row in rows])  # noqa: S106 - tokens of text
     sized = []

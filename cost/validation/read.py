@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cost.calibration.serving import MAX_DRAFTS
 from cost.dtypes import DTYPES, format_called
-from cost.resolve import checkpoint_called, resolve_model
+from cost.resolve import checkpoint_called
 from topology.base.errors import InputError
 from topology.base.names import plain_words
 from topology.base.table import Row, Table, spellings
@@ -115,8 +115,7 @@ class Point:
     cluster:
         Catalog name of the cluster (``hgx-h100``, ``gb200-nvl72``), without a count of GPUs.
     gpus:
-        GPUs that a figure per GPU is divided by; 0: those of the pools. ``prefill_gpus``: those of the prefill pool,
-        where its layout is for the model to choose.
+        GPUs that a figure per GPU is divided by; 0: those of the pools.
     weights, experts_dtype, kv_dtype:
         Formats; empty: the checkpoint's own (weights), the weights' (experts), BF16 (cache).
     batch:
@@ -169,7 +168,6 @@ class Point:
     cluster: str
     model: str = ""
     gpus: int = 0
-    prefill_gpus: int = 0
     pool: Pool = field(default_factory=Pool)
     prefill_pool: Pool | None = None
     weights: str = ""
@@ -213,6 +211,16 @@ class Point:
         return self.batch == math.inf or self.pool.best or bool(self.prefill_pool and self.prefill_pool.best)
 
     @property
+    def requests(self) -> float:
+        """Requests in the system, or that decode at a time."""
+        return self.concurrency or self.batch * self.pool.gpus
+
+    @property
+    def mean_context(self) -> float:
+        """Mean context of a decode step."""
+        return self.context or self.isl + self.osl / 2
+
+    @property
     def stated_prefill(self) -> Pool | None:
         """The pool that prefills, where the row says how its GPUs work together."""
         return self.prefill_pool if self.prefill_pool and self.prefill_pool.tp else None
@@ -224,7 +232,7 @@ COLUMNS = (
     "id", "source", "quantity", "measured", "phase", "model", "cluster", "gpus", "gpus_per_domain", "engine",
     "engine_version", "date", "saturated", "weights", "experts_dtype", "kv_dtype", "tp", "ep", "moe_tp",
     "attention_dp", "stages", "slots", "workers", "prefill_tp", "prefill_ep", "prefill_moe_tp",
-    "prefill_attention_dp", "prefill_stages", "prefill_workers", "prefill_gpus", "batch_per_gpu", "tpot_limit_ms",
+    "prefill_attention_dp", "prefill_stages", "prefill_workers", "batch_per_gpu", "tpot_limit_ms",
     "concurrency", "tokens_per_gpu", "isl", "osl", "context", "cache_hit", "overlap", "draft_tokens",
     "accept_length", "imbalance", "kernel", "token_kind", "link_gb_s", "nic_gb_s", "pair", "hidden", "experts",
     "top_k", "groups", "topk_groups", "dispatch_dtype", "combine_dtype", "notes",
@@ -313,7 +321,6 @@ def _point(row: Row) -> Point:
         cluster=cluster,
         model=model,
         gpus=row.count("gpus", counted),
-        prefill_gpus=row.count("prefill_gpus"),
         pool=Pool(ep=row.count("ep", None, least=2)) if phase == ALLTOALL else _pool(row),
         prefill_pool=_pool(row, "prefill_") if phase == "disaggregated" else None,
         weights=_dtype(row, "weights", named),
@@ -343,7 +350,7 @@ def _point(row: Row) -> Point:
         saturated=row.flag("saturated"),
         pair=row.text("pair"),
         notes=row.text("notes"),
-        alltoall=_alltoall(row, model) if phase == ALLTOALL else None,
+        alltoall=_alltoall(row) if phase == ALLTOALL else None,
     )
     _require_consistent(row, point)
     if drafts is not None:
@@ -370,12 +377,6 @@ def _require_consistent(row: Row, point: Point) -> None:
             "it limits what the model chooses, but no width is 'best', batch_per_gpu is not 'largest', or "
             "nothing decodes.",
         )
-    if not point.prefill_gpus:
-        return
-    if point.prefill_pool is None or not point.prefill_pool.best:
-        row.fail("prefill_gpus", "it requires a prefill pool width of 'best'.")
-    if point.gpus and point.prefill_gpus >= point.gpus:
-        row.fail("prefill_gpus", f"{point.prefill_gpus} of {point.gpus} GPUs leave none to decode.")
 
 
 @cache
@@ -487,38 +488,19 @@ def usual_drafts(point: Point) -> int:
         return 3
     if point.prefill_pool is None:
         return 1
-    requests = point.concurrency or point.batch * pool.gpus
-    per_group = requests / max(1, pool.workers * pool.attention_dp)
+    per_group = point.requests / max(1, pool.workers * pool.attention_dp)
     return 3 if per_group <= 25 else 2 if per_group <= 60 else 1
 
 
-def _alltoall(row: Row, model: str) -> AllToAll:
-    shape = _shape(row, model) if model else {}
-
-    def count(name: str) -> int:
-        return row.count(name) or shape.get(name) or row.count(name, None, least=1)
-
+def _alltoall(row: Row) -> AllToAll:
     return AllToAll(
         kernel=row.need("kernel"),
         tokens=row.positive("tokens_per_gpu"),
-        hidden=count("hidden"),
-        experts=count("experts"),
-        top_k=count("top_k"),
+        hidden=row.count("hidden", None, least=1),
+        experts=row.count("experts", None, least=1),
+        top_k=row.count("top_k", None, least=1),
         dispatch_dtype=_dtype(row, "dispatch_dtype", "fp8"),
         combine_dtype=_dtype(row, "combine_dtype", "bf16"),
-        groups=row.count("groups", shape.get("groups", 0)),
-        topk_groups=row.count("topk_groups", shape.get("topk_groups", 0)),
+        groups=row.count("groups"),
+        topk_groups=row.count("topk_groups"),
     )
-
-
-def _shape(row: Row, name: str) -> dict[str, int]:
-    """Return the shape of a model's routed layers."""
-    try:
-        model = resolve_model(name)
-    except InputError as error:
-        row.fail("model", str(error))
-    moe = model.moe
-    if moe is None:
-        row.fail("model", f"{name} has no routed experts; leave it blank and give hidden, experts, top_k.")
-    shape = {"hidden": model.hidden, "experts": moe.experts, "top_k": moe.top_k}
-    return shape | ({"groups": moe.groups, "topk_groups": moe.topk_groups} if moe.groups > 1 else {})

@@ -21,7 +21,6 @@ from cost.validation.predict import (
     Reach,
     Settled,
     group_points,
-    group_times,
     quantity_of,
     unpredictable,
 )
@@ -45,16 +44,12 @@ def measured_runs(
     for group in groups:
         if group.phase == "prefill" or group.overlap:
             continue
-        efficiency = reach(group.gpu, group.engine)
-        times = group_times(group, efficiency)
-        settled = Settled.of(group, times, correction, reach)
-        if not correction.bare:
-            times = group_times(group, efficiency, factor=settled.factor)
+        settled = Settled.of(group, correction, reach)
         for position, i in enumerate(group.index.tolist()):
             point = points[able[i]]
             if point.quantity not in OF_STEPS or not point.drafts_recorded:
                 continue
-            log = np.log(point.measured / quantity_of(point, group, times, position))
+            log = np.log(point.measured / quantity_of(point, group, settled.times, position))
             if np.isfinite(log):
                 slower = -log if point.quantity == "tok_s_per_gpu" else log
                 rows.append((able[i], settled.kind, settled.features[position], slower, point.engine_version))

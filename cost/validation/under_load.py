@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from cost.calibration.correction import Correction, correction_with
 from cost.calibration.first_token import first_token_calibration, wait_factor
-from cost.calibration.serving import calibrated
 from cost.inputs.machine import Efficiency
 from cost.inputs.workload import StepShape, with_imbalance
 from cost.quantity import Quantity
@@ -30,7 +29,6 @@ from cost.validation.predict import (
     Prediction,
     Settled,
     group_points,
-    group_times,
     machines,
     room_of,
     stepper,
@@ -85,10 +83,8 @@ def with_first_tokens(
 
 def _simulated(group: Group, correction: Correction, *, physics: bool) -> Array:
     """Seconds to the first token of a group's runs, ``[points]``."""
-    efficiency = calibrated(group.gpu, group.engine)
-    times = group_times(group, efficiency)
-    settled = Settled.of(group, times, correction)
-    first_s, _ = first_tokens(group, efficiency, settled.factor)
+    settled = Settled.of(group, correction)
+    first_s, _ = first_tokens(group, settled.efficiency, settled.factor)
     return first_s if physics else first_s * wait_factor(settled.kind, settled.features)
 
 
@@ -116,7 +112,9 @@ def _in_step_s(group: Group, efficiency: Efficiency) -> Quantity:
     step = stepper(group, machines(group, efficiency)[1])
     pool = with_imbalance(group.prefill_pool, "prefill")
     prompts_per_s = group.prefill_workers * prefill_rate(step, pool, group.requests)
-    return np.where(group.in_step, 0.0, IN_STEP * group.requests.concurrency / prompts_per_s)
+    return np.where(
+        group.column(lambda point: point.in_step), 0.0, IN_STEP * group.requests.concurrency / prompts_per_s
+    )
 
 
 def _pools(group: Group, efficiency: Efficiency, at: int, factor: float) -> EnginePools:
@@ -192,7 +190,7 @@ def _seconds(step: Callable[[StepShape], StepCost], shape: StepShape, queries: f
 def _measured(group: Group, at: int, pools: EnginePools) -> tuple[float, float]:
     """Mean seconds to the first token and per output token of one benchmark."""
     requests = _at(group.requests, at)
-    users, in_step = max(1, round(float(requests.concurrency))), bool(group.in_step[at])
+    users, in_step = max(1, round(float(requests.concurrency))), group.points[at].in_step
     total = max(
         2 * BENCHMARK_ROUNDS, min(BENCHMARK_ROUNDS * users, max(MAX_REQUESTS, ROUNDS_SIMULATED * users))
     )

@@ -70,7 +70,7 @@ def test_every_column_is_read(tmp_path):
         value = getattr(point, name)
         assert value == type(value)(EVERY_COLUMN[name]), name
     elsewhere = {"hidden", "experts", "top_k", "groups", "topk_groups", "dispatch_dtype", "combine_dtype"}
-    assert set(COLUMNS) - set(EVERY_COLUMN) == elsewhere | {"tpot_limit_ms", "prefill_gpus"}
+    assert set(COLUMNS) - set(EVERY_COLUMN) == elsewhere | {"tpot_limit_ms"}
 
 
 def test_shipped_files_and_examples_of_the_page_are_read(tmp_path):
@@ -138,11 +138,6 @@ def test_spellings(tmp_path, column, text, name, value):
         ({"attention_dp": "best", "stages": "2"}, "column stages: widths that are 'best' are chosen for one"),
         ({"tp": "4", "ep": "6"}, "column ep: ep 6 x moe_tp"),
         ({"tpot_limit_ms": "50"}, "column tpot_limit_ms: it limits what the model chooses"),
-        (SERVED | {"prefill_gpus": "4"}, "column prefill_gpus: it requires a prefill pool width"),
-        (
-            SERVED | {"prefill_tp": "best", "prefill_gpus": "8", "gpus": "8"},
-            "8 of 8 GPUs leave none to decode",
-        ),
         ({"batch_size": "3"}, "unknown column 'batch_size'; did you mean"),
     ],
 )
@@ -153,15 +148,15 @@ def test_refusals_name_row_and_column(tmp_path, change, words):
     assert "\n" not in message
 
 
-def test_alltoall_takes_the_layer_of_a_model(tmp_path):
-    named = read(tmp_path, **ALLTOALL, model="deepseek-v3")
-    assert named.alltoall == AllToAll("DeepEP LL", 128, 7168, 256, 8, "fp8", "bf16", 8, 4)
-    assert named.pool.ep == 16
-    plain = read(tmp_path, **ALLTOALL, hidden="4096", experts="128", top_k="4", combine_dtype="FP8")
+def test_alltoall_has_the_shape_of_a_layer(tmp_path):
+    shape = {"hidden": "4096", "experts": "128", "top_k": "4", "combine_dtype": "FP8"}
+    plain = read(tmp_path, **ALLTOALL, **shape)
     assert plain.alltoall == AllToAll("DeepEP LL", 128, 4096, 128, 4, "fp8", "fp8")
+    assert plain.pool.ep == 16
     assert "column hidden: it is blank" in refusal(tmp_path, **ALLTOALL)
-    assert "has no routed experts" in refusal(tmp_path, **ALLTOALL, model="llama-3.1-8b")
-    assert "column ep: 1 must be a whole number from 2" in refusal(tmp_path, **(ALLTOALL | {"ep": "1"}))
+    assert "column ep: 1 must be a whole number from 2" in refusal(
+        tmp_path, **(ALLTOALL | shape | {"ep": "1"})
+    )
 
 
 def test_files_that_are_none(tmp_path):

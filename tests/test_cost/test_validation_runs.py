@@ -15,11 +15,11 @@ from cost.calibration.errors import errors_in
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.validation.bands import error_of_point, with_bands
 from cost.validation.measured import comparable_points, predicted, published_runs
 from cost.validation.predict import alltoall_case, predict, predict_alltoall
 from cost.validation.read import AllToAll, Point, Pool, measurements_of, read_measurements
 from cost.validation.runs import measured_runs, with_own_runs
+from cost.validation.validation import error_of_similar, with_bands
 from topology import resolve_cluster
 from topology.base.errors import InputError
 from topology.base.table import Table
@@ -85,7 +85,7 @@ def test_each_prediction_has_the_band_of_its_question() -> None:
     assert named <= unnamed + 1e-9
     assert other >= named - 1e-9
     assert maybe >= named - 1e-9
-    assert not error_of_point(unseen).model_seen
+    assert not error_of_similar(unseen.cluster, unseen.engine, unseen.model).model_seen
 
 
 # --- published runs

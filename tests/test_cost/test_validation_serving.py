@@ -18,7 +18,7 @@ from cost.memory.batches import most_that_fit
 from cost.resolve import resolve_model
 from cost.validation.frontier import errors_of_frontiers, frontiers
 from cost.validation.predict import (
-    choices,
+    choice,
     group_points,
     group_times,
     legal_pools,
@@ -170,8 +170,7 @@ OPEN_SPLIT = replace(OPEN_SERVED, phase="disaggregated", cluster="gb200-nvl72", 
 
 
 def chosen(point):
-    (choice,) = choices([point])
-    return choice
+    return choice(point)[0]
 
 
 def value(point, quantity="tok_s_per_gpu"):
@@ -202,46 +201,43 @@ def test_legal_pools_of_two_nodes_by_hand():
 def test_the_best_layout_is_the_best_of_all(point):
     pools = legal_pools(OPEN_DECODE, OPEN, 16)
     rates = [value(replace(point, pool=pool)) for pool in pools if pool.gpus_per_worker >= 8]
-    choice = chosen(point)
-    assert value(choice.point) == pytest.approx(max(rates))
-    assert choice.point.pool.gpus == 16
-    assert f"EP{choice.point.pool.ep}" in choice.text
+    best, text = choice(point)
+    assert value(best) == pytest.approx(max(rates))
+    assert best.pool.gpus == 16
+    assert f"EP{best.pool.ep}" in text
 
 
 def test_the_largest_batch_is_what_memory_holds():
     point = replace(OPEN_DECODE, pool=Pool(attention_dp=16, ep=16), batch=math.inf)
-    choice = chosen(point)
+    largest, text = choice(point)
     (group,), _ = group_points([replace(point, batch=1.0)])
     room = room_of(group, group.pool)
-    assert choice.point.batch == math.floor(np.squeeze(np.asarray(room)))
-    assert choice.text == f"{choice.point.batch:g} sequences per GPU, the most that fit"
+    assert largest.batch == math.floor(np.squeeze(np.asarray(room)))
+    assert text == f"{largest.batch:g} sequences per GPU, the most that fit"
 
 
 @pytest.mark.parametrize("pool", [OPEN, Pool(attention_dp=16, ep=16)])
 def test_the_limit_is_kept_and_used_up(pool):
     free = chosen(replace(OPEN_DECODE, pool=pool, batch=math.inf))
-    limit = value(free.point, "tpot_ms") / 2
-    point = chosen(replace(OPEN_DECODE, pool=pool, batch=math.inf, tpot_limit_ms=limit)).point
+    limit = value(free, "tpot_ms") / 2
+    point = chosen(replace(OPEN_DECODE, pool=pool, batch=math.inf, tpot_limit_ms=limit))
     assert 0.8 * limit <= value(point, "tpot_ms") <= limit
-    assert value(point) < value(free.point)
+    assert value(point) < value(free)
 
 
 def test_both_pools_share_the_gpus_of_the_row():
-    both = chosen(OPEN_SPLIT).point
+    both = chosen(OPEN_SPLIT)
     assert both.pool.gpus + both.prefill_pool.gpus <= 32
     assert min(both.pool.workers, both.prefill_pool.workers) >= 1
-    split = chosen(replace(OPEN_SPLIT, prefill_gpus=8)).point
-    assert (split.prefill_pool.gpus, split.pool.gpus) == (8, 24)
-    stated = chosen(replace(OPEN_SPLIT, pool=Pool(attention_dp=16, ep=16))).point
+    stated = chosen(replace(OPEN_SPLIT, pool=Pool(attention_dp=16, ep=16)))
     assert (stated.prefill_pool.gpus, stated.pool) == (16, Pool(attention_dp=16, ep=16))
 
 
 def test_the_measured_figure_plays_no_part():
-    first, second = choices([OPEN_SERVED, replace(OPEN_SERVED, measured=1e6)])
-    assert first.point.pool == second.point.pool
-    nearest = chosen(replace(OPEN_DECODE, batch=math.inf, tpot_limit_ms=0.001))
-    assert "no configuration meets 0.001 ms per token" in nearest.text
-    assert nearest.point.batch <= 1
+    assert chosen(OPEN_SERVED).pool == chosen(replace(OPEN_SERVED, measured=1e6)).pool
+    nearest, text = choice(replace(OPEN_DECODE, batch=math.inf, tpot_limit_ms=0.001))
+    assert "no configuration meets 0.001 ms per token" in text
+    assert nearest.batch <= 1
 
 
 @pytest.mark.parametrize(

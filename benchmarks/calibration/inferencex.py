@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from silicon import SATURATED_MS, Row, launched_cache, plain_image
+from silicon import SATURATED_MS, Row, launched_cache, plain_image, usual_drafts
 
 from cost.resolve import resolve_model
-from cost.validation.read import Point, Pool, usual_drafts
+from cost.validation.read import Point, Pool
 from topology.files.resolve import cluster_called
 
 if TYPE_CHECKING:

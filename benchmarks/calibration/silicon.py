@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cost.resolve import checkpoint_called, resolve_model
-from cost.validation.read import Point, Pool, usual_drafts
+from cost.validation.read import Point, Pool
 from topology.files.resolve import cluster_called
 
 if TYPE_CHECKING:
@@ -424,6 +424,30 @@ def _label(row: Row, key: Key, pool: Pool, prefill: Pool | None) -> Label:
         return Label(agreed)
     chosen = sorted(nearest, key=_size)[(len(nearest) - 1) // 2]
     return Label(agreed, chosen.pool, chosen.prefill)
+
+
+def usual_drafts(point: Point) -> int:
+    """Return how many tokens a step drafts where it is known only that some were.
+
+    Notes
+    -----
+    InferenceX's own scripts: on one engine TensorRT-LLM drafts 3 with tensor-parallel and 1 with data-parallel
+    attention (``dsr1_*_trt_mtp.sh``), SGLang 2 for DeepSeek-R1 (``dsr1_*_mtp.sh``) and 3 for Qwen3.5, GLM-5 and
+    DeepSeek-V4 (``speculative-num-steps``). Of its recipes for two pools that say the number, those of TensorRT-LLM
+    with data-parallel attention draft 3 at up to about 25 requests an attention group, 2 at up to 60, 1 above
+    (medians 17, 35, 211). Where the engine is not known, TensorRT-LLM's.
+    """
+    pool = point.pool
+    if point.engine == "vllm":
+        return 2
+    if point.engine == "sglang":
+        return 2 if point.model == "deepseek-r1" else 3
+    if pool.attention_dp <= 1:
+        return 3
+    if point.prefill_pool is None:
+        return 1
+    per_group = point.requests / max(1, pool.workers * pool.attention_dp)
+    return 3 if per_group <= 25 else 2 if per_group <= 60 else 1
 
 
 def plain_image(name: str) -> str:

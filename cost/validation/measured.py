@@ -28,52 +28,40 @@ CONTEXT_TOLERANCE = 0.05
 
 @dataclass(frozen=True)
 class MeasuredPoint:
-    """One measured run: speed and throughput with its lengths, drafts and formats.
+    """One measured run.
 
     Attributes
     ----------
-    tok_s_per_user, tok_s_per_gpu:
-        Output tokens per second of one request (0: not published), and over the GPUs that the publication counts.
+    row:
+        Its throughput as published, with all that is known of how it ran. The GPUs are those that decode alone where
+        its phase is ``decode``, else those of prompts too.
     chip:
         Catalog name of the GPU.
-    phase:
-        ``decode`` (the GPUs that decode alone), ``disaggregated`` or ``aggregated`` (those of prompts too).
-    isl, osl:
-        Tokens of prompt and answer; of ``decode`` ``isl`` is the context and ``osl`` 0 where only that is known.
-    drafts:
-        Tokens drafted a step; 0 where none or not said.
-    row:
-        Its throughput as published, with all that is known of how it ran.
+    tok_s_per_user, tok_s_per_gpu:
+        Output tokens per second of one request (0: not published), and over the GPUs that the publication counts.
     """
 
-    id: str
-    source: str
-    model: str
+    row: Point
     chip: str
-    phase: str
     tok_s_per_user: float
     tok_s_per_gpu: float
-    gpus: int
-    isl: int
-    osl: int
-    weights: str
-    drafts: int
-    row: Point
+
+    @property
+    def isl(self) -> int:
+        """Tokens of the prompt; of decode alone the context where only that is known, and then ``row.osl`` is 0."""
+        return round(self.row.isl or self.row.context)
 
     @property
     def words(self) -> str:
         """The run in one line."""
-        length = (
-            f"{self.isl:,} + {plural(self.osl, 'token')}"
-            if self.osl
-            else f"{plural(self.isl, 'token')} of context"
-        )
+        row, gpus = self.row, self.row.gpus or self.row.pool.gpus
+        length = f"{self.isl:,} + {plural(row.osl, 'token')}"
         parts = (
-            f"{self.model} on {self.gpus} {self.chip}" if self.gpus else f"{self.model} on {self.chip}",
-            self.phase,
-            length if self.isl else "",
-            self.weights,
-            f"{self.drafts} drafted" if self.drafts else "",
+            f"{row.model} on {gpus} {self.chip}" if gpus else f"{row.model} on {self.chip}",
+            row.phase,
+            (length if row.osl else f"{plural(self.isl, 'token')} of context") if self.isl else "",
+            row.weights,
+            f"{row.draft_tokens} drafted" if row.draft_tokens else "",
         )
         return ", ".join(filter(None, parts))
 
@@ -88,7 +76,7 @@ def measured_points(deployment: Deployment, phases: Iterable[str] = ONE_POOL + P
     phases:
         Those wanted.
     """
-    return [run for run in published_runs(deployment) if run.phase in set(phases) and run.tok_s_per_user]
+    return [run for run in published_runs(deployment) if run.row.phase in set(phases) and run.tok_s_per_user]
 
 
 def comparable_points(deployment: Deployment, lengths: Lengths | None = None) -> list[MeasuredPoint]:
@@ -136,7 +124,7 @@ def predicted(run: MeasuredPoint, correction: Correction) -> float | None:
 def published_runs(deployment: Deployment) -> list[MeasuredPoint]:
     """Return all built-in runs of the deployment's model (or one with the same layers) on a chip of its cluster."""
     chips = {domain.gpu.name for domain in deployment.cluster.spec.domains}
-    return [run for run in _shipped() if run.chip in chips and _same_layers(run.model, deployment.model)]
+    return [run for run in _shipped() if run.chip in chips and _same_layers(run.row.model, deployment.model)]
 
 
 def _same_layers(name: str, model: Model) -> bool:
@@ -172,18 +160,4 @@ def _run(run: dict[str, Point]) -> MeasuredPoint | None:
     if not speed and rate.phase in ONE_POOL and math.isfinite(rate.batch) and rate.batch > 0:
         speed = per_gpu / rate.batch
     chip = resolve_cluster(rate.cluster).spec.domains[0].gpu.name
-    return MeasuredPoint(
-        id=rate.id,
-        source=rate.source,
-        model=rate.model,
-        chip=chip,
-        phase=rate.phase,
-        tok_s_per_user=speed,
-        tok_s_per_gpu=per_gpu,
-        gpus=round(rate.gpus or rate.pool.gpus),
-        isl=round(rate.isl or rate.context),
-        osl=round(rate.osl),
-        weights=rate.weights,
-        drafts=max(0, round(rate.draft_tokens)),
-        row=rate,
-    )
+    return MeasuredPoint(rate, chip, speed, per_gpu)

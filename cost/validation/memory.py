@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -56,34 +57,39 @@ _REPORTED_SHARE = 0.98
 _CARD = re.compile(r"(\d+) gb card", re.IGNORECASE)
 
 
+_TEXTS = ("engine_version", "log_month", "model", "weights_format", "kv_dtype", "gpu")
+_FIGURES = ("hbm_gib", "free_before_gib")
+_COUNTS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len")
+
+
 @dataclass(frozen=True)
 class StartLog:
-    """What an engine was asked for and found; figures that it did not print are 0, texts empty.
+    """What an engine was asked for and found, by column; figures that it did not print are 0, texts empty.
 
-    ``free_gib`` before loading; ``held_gib``: the weights that it printed, which serve a model that is not known;
-    ``shared``: the GPU's memory is its host's too.
+    ``held_gib``: the weights that it printed, which serve a model that is not known; ``shared``: the GPU's memory is
+    its host's too.
     """
 
     engine: str
-    version: str
-    month: str
+    engine_version: str
+    log_month: str
     model: str
-    weights: str
+    weights_format: str
     kv_dtype: str
     gpu: str
-    total_gib: float
-    free_gib: float
+    hbm_gib: float
+    free_before_gib: float
     held_gib: float
-    gpus: int
+    n_gpus: int
     tp: int
     pp: int
     dp: int
     ep: int
     dcp: int
-    utilisation: float | None
-    sequences: int
-    tokens: int
-    longest: int
+    mem_fraction: float
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
     drafts: bool
     graphs: bool
     experts: bool
@@ -102,24 +108,17 @@ def memory_validation(path: Path) -> Validation:
     points, predictions = [], []
     for number, row in enumerate(table.rows(("engine",)), start=1):
         log = _log(row)
-        predicted = _predicted(log)
+        try:
+            predicted = _predictions(log)
+        except RackplanError as error:
+            predicted = dict.fromkeys(QUANTITIES, Prediction(None, error.problem))
+        source = f"{row.text('source')} {row.text('ref')}".strip()
+        asked = Point(str(number), source, "", 0.0, MEMORY, log.gpu, log.model)
+        asked = replace(asked, engine=log.engine, engine_version=log.engine_version)
         for quantity in QUANTITIES:
             measured = _measured(row, quantity)
             if measured > 0:
-                source = f"{row.text('source')} {row.text('ref')}".strip()
-                points.append(
-                    Point(
-                        str(number),
-                        source,
-                        quantity,
-                        measured,
-                        MEMORY,
-                        log.gpu,
-                        log.model,
-                        engine=log.engine,
-                        engine_version=log.version,
-                    )
-                )
+                points.append(replace(asked, quantity=quantity, measured=measured))
                 predictions.append(predicted[quantity])
     return Validation(path.name, points, predictions, corrected=True)
 
@@ -134,40 +133,28 @@ def _log(row: Row) -> StartLog:
     gpus = row.count("n_gpus", tp * pp * dp, least=1)
     # SGLang and TensorRT-LLM count the GPUs of all attention ranks in TP
     tp = tp // dp if tp * pp * dp > gpus and tp % dp == 0 else tp
+    plain: dict[str, Any] = {
+        **{name: row.text(name) for name in _TEXTS},
+        **{name: row.number(name) for name in _FIGURES},
+        **{name: row.count(name) for name in _COUNTS},
+    }
+    ep, dcp = (row.count(name, 1, least=1) for name in ("ep", "dcp"))
     return StartLog(
+        **plain,
         engine=engine_version(row.need("engine"))[0],
-        version=row.text("engine_version"),
-        month=row.text("log_month"),
-        model=row.text("model"),
-        weights=row.text("weights_format"),
-        kv_dtype=row.text("kv_dtype"),
-        gpu=row.text("gpu"),
-        total_gib=row.number("hbm_gib"),
-        free_gib=row.number("free_before_gib"),
         held_gib=row.number("weights_gib") + row.number("draft_weights_gib"),
-        gpus=gpus,
+        n_gpus=gpus,
         tp=tp,
         pp=pp,
         dp=dp,
-        ep=row.count("ep", 1, least=1),
-        dcp=row.count("dcp", 1, least=1),
-        utilisation=row.number("mem_fraction", most=1.0) or None,
-        sequences=row.count("max_num_seqs"),
-        tokens=row.count("max_num_batched_tokens"),
-        longest=row.count("max_model_len"),
+        ep=ep,
+        dcp=dcp,
+        mem_fraction=row.number("mem_fraction", most=1.0),
         drafts=row.flag("spec_decode"),
         graphs=row.flag("cuda_graphs") or not row.text("cuda_graphs"),
-        experts="moe" in row.text("arch") or row.count("ep", 1, least=1) > 1,
+        experts="moe" in row.text("arch") or ep > 1,
         shared="unified memory" in row.text("note"),
     )
-
-
-def _predicted(log: StartLog) -> dict[str, Prediction]:
-    """Predict every quantity; what cannot be predicted says why."""
-    try:
-        return _predictions(log)
-    except RackplanError as error:
-        return dict.fromkeys(QUANTITIES, Prediction(None, error.problem))
 
 
 def _predictions(log: StartLog) -> dict[str, Prediction]:
@@ -177,24 +164,29 @@ def _predictions(log: StartLog) -> dict[str, Prediction]:
         if not log.held_gib:
             raise
         model, unknown = None, error.problem
-    workload = Workload(
-        context=round(_CONTEXT_TOKENS), kv_dtype=_cache_dtype(log), draft_tokens=int(log.drafts)
-    )
+    cache = log.kv_dtype.lower()
+    cache = "bf16" if cache in ("", "auto", "fp16", "float16", "bfloat16") else format_called(cache) or cache
+    workload = Workload(context=round(_CONTEXT_TOKENS), kv_dtype=cache, draft_tokens=int(log.drafts))
     predictions = dict.fromkeys(QUANTITIES, Prediction(None, unknown))
     weights, off = log.held_gib, 0.0
     if model is not None:
-        weights = _weights_gib(log, model, workload)
+        shape = _shape(log).under(workload, 1.0)
+        fullest, *_ = even_memory(model, workload, shape, model.first_stage(shape.stages))
+        weights = float(np.max(fullest)) / GIB
         off = weights * weights_off(model)
         predictions["weights_gib"] = Prediction(weights, "", weights - off, weights + off)
-    form, total = engine_memory(log.engine, log.version, log.month), _total_gib(log)
+    form, total = engine_memory(log.engine, log.engine_version, log.log_month), _total_gib(log)
     if form is None:
-        return predictions | _unknown(f"what {log.engine} {log.version} keeps".strip())
+        return predictions | _unknown(f"what {log.engine} {log.engine_version} keeps".strip())
     if not total:
         return predictions | _unknown(f"the memory of {log.gpu or 'the GPU'}")
     if log.shared and form.base == "after loading":
         return predictions | _unknown("what the host keeps of memory that it shares with the GPU")
     overhead = _taken_gib(log, model, form, total)
-    room = _room_gib(log, form, total, weights, overhead.gib)
+    part = log.mem_fraction or form.usual_utilisation(
+        total, tp=log.tp, stages=log.pp, ranks=log.dp, drafts=log.drafts, chunk=log.max_num_batched_tokens
+    )
+    room = form.room_gib(total, weights, overhead.gib, part)
     low, high = overhead.spread(off)
     reasons = ["may not start: too little room is left."] if room < MIN_ROOM_GIB else []
     if model is None:
@@ -220,13 +212,6 @@ def _unknown(subject: str) -> dict[str, Prediction]:
     return dict.fromkeys(QUANTITIES[1:], Prediction(None, f"{subject} is not known."))
 
 
-def _room_gib(log: StartLog, form: EngineMemory, total: float, weights: float, overhead: float) -> float:
-    part = log.utilisation or form.usual_utilisation(
-        total, tp=log.tp, stages=log.pp, ranks=log.dp, drafts=log.drafts, chunk=log.tokens
-    )
-    return form.room_gib(total, weights, overhead, part)
-
-
 def _model(log: StartLog) -> Model:
     """Return the model that a log names, in the formats that it gives where the checkpoint is not known.
 
@@ -239,7 +224,7 @@ def _model(log: StartLog) -> Model:
         return resolve_model(log.model)
     except RackplanError:
         name, weights = checkpoint_called(log.model)
-        weights = _formats(log.weights) or weights
+        weights = _formats(log.weights_format) or weights
         model = resolve_model(name, weights=weights or None)
         of_experts = model.moe is not None and weights in _FP4
         return resolve_model(name, weights=f"{weights},attention=bf16") if of_experts else model
@@ -253,11 +238,6 @@ def _formats(text: str) -> str:
     return "=".join(words[:2]) if words[0] == "experts" else words[0]
 
 
-def _cache_dtype(log: StartLog) -> str:
-    text = log.kv_dtype.lower()
-    return "bf16" if text in ("", "auto", "fp16", "float16", "bfloat16") else format_called(text) or text
-
-
 def _chip(log: StartLog) -> str:
     """Return the GPU's name in the catalog, or as the log has it."""
     return (find_gpu(log.gpu) if log.gpu else None) or log.gpu.lower()
@@ -269,11 +249,11 @@ def _rocm(log: StartLog) -> bool:
 
 def _total_gib(log: StartLog) -> float:
     """Return what the driver reports: of the log, of what it found free, or of the chip; 0 where none is known."""
-    form = engine_memory(log.engine, log.version, log.month)
-    if log.free_gib and form is not None and form.base == "before loading":
-        return log.free_gib + form.outside.value
-    if log.total_gib or log.free_gib:
-        return log.total_gib or log.free_gib / _FREE_SHARE
+    form = engine_memory(log.engine, log.engine_version, log.log_month)
+    if log.free_before_gib and form is not None and form.base == "before loading":
+        return log.free_before_gib + form.outside.value
+    if log.hbm_gib or log.free_before_gib:
+        return log.hbm_gib or log.free_before_gib / _FREE_SHARE
     chip = find_gpu(log.gpu) if log.gpu else None
     if chip is None:
         called = _CARD.fullmatch(log.gpu)
@@ -297,22 +277,18 @@ def _shape(log: StartLog) -> StepShape:
     )
 
 
-def _weights_gib(log: StartLog, model: Model, workload: Workload) -> float:
-    """Return the weights of the fullest GPU."""
-    shape = _shape(log).under(workload, 1.0)
-    return float(np.max(even_memory(model, workload, shape, model.first_stage(shape.stages))[0])) / GIB
-
-
 def _taken_gib(log: StartLog, model: Model | None, form: EngineMemory, total: float) -> Taken:
     """Return what the engine takes beside weights and cache, and the least and the most of it."""
     chip, shape = _chip(log), _shape(log)
-    tokens = log.tokens or (form.whole_prompts and log.longest) or usual_step(total, chip)[1]
+    tokens = (
+        log.max_num_batched_tokens or (form.whole_prompts and log.max_model_len) or usual_step(total, chip)[1]
+    )
     forward = 0.0 if model is None else forward_gib(model, tokens, tp=shape.tp, moe_tp=shape.moe_tp)
     bounds = [
         form.taken_gib(
             vocab=vocab,
-            sequences=log.sequences or min(form.sequences, usual_step(total, chip)[0]),
-            several=log.gpus > 1,
+            sequences=log.max_num_seqs or min(form.sequences, usual_step(total, chip)[0]),
+            several=log.n_gpus > 1,
             rocm=_rocm(log),
             experts=log.experts if model is None else model.moe is not None,
             graphs=log.graphs,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from cost.calibration.serving import MAX_DRAFTS
 from cost.dtypes import DTYPES, format_called
@@ -263,6 +264,10 @@ _PHASES = spellings(
     {"decode": "", "prefill": "", "aggregated": "agg", "disaggregated": "disagg", ALLTOALL: ""}
 )
 _TOKEN_KINDS = spellings(dict.fromkeys(("output", "input", "total", "input_cached"), ""))
+_TEXTS = ("id", "source", "kernel", "engine_version", "pair", "notes")
+_COUNTS = ("concurrency", "isl", "osl", "gpus_per_domain")
+_FIGURES = ("tpot_limit_ms", "context", "imbalance")
+_FLAGS = ("overlap", "saturated")
 _GB = 1e9
 
 
@@ -311,10 +316,16 @@ def _point(row: Row) -> Point:
     model, named = _model(row.text("model")) if row.text("model") else ("", "")
     if not model and phase != ALLTOALL:
         row.fail("model", "it is blank; every row that is not alltoall needs it.")
-    drafts, accepted = _drafts(row)
+    recorded = row.text("draft_tokens").lower() != UNKNOWN
+    drafts = row.count("draft_tokens") if recorded else 0
+    plain: dict[str, Any] = {
+        **{name: row.text(name) for name in _TEXTS},
+        **{name: row.count(name) for name in _COUNTS},
+        **{name: row.number(name) for name in _FIGURES},
+        **{name: row.flag(name) for name in _FLAGS},
+    }
     point = Point(
-        id=row.text("id"),
-        source=row.text("source"),
+        **plain,
         quantity=quantity,
         measured=row.positive("measured"),
         phase=phase,
@@ -327,36 +338,20 @@ def _point(row: Row) -> Point:
         experts_dtype=_dtype(row, "experts_dtype"),
         kv_dtype=_dtype(row, "kv_dtype"),
         batch=math.inf if row.text("batch_per_gpu").lower() == LARGEST else row.number("batch_per_gpu"),
-        tpot_limit_ms=row.number("tpot_limit_ms"),
-        concurrency=row.count("concurrency"),
         tokens=row.number("tokens_per_gpu"),
-        isl=row.count("isl"),
-        osl=row.count("osl"),
-        context=row.number("context"),
         cache_hit=row.number("cache_hit", most=1.0),
-        overlap=row.flag("overlap"),
-        draft_tokens=drafts or 0,
-        drafts_recorded=row.text("draft_tokens").lower() != UNKNOWN,
-        accept_length=accepted,
-        imbalance=row.number("imbalance"),
-        kernel=row.text("kernel"),
+        draft_tokens=drafts,
+        drafts_recorded=recorded,
+        accept_length=_accepted(row, drafts),
         token_kind=row.named("token_kind", _TOKEN_KINDS, "input" if phase == "prefill" else "output"),
-        gpus_per_domain=row.count("gpus_per_domain"),
         up_bytes_per_s=row.number("link_gb_s") * _GB,
         out_bytes_per_s=row.number("nic_gb_s") * _GB,
         engine=row.text("engine").lower(),
-        engine_version=row.text("engine_version"),
         date=_date(row),
-        saturated=row.flag("saturated"),
-        pair=row.text("pair"),
-        notes=row.text("notes"),
         alltoall=_alltoall(row) if phase == ALLTOALL else None,
     )
     _require_consistent(row, point)
-    if drafts is not None:
-        return point
-    drafts = usual_drafts(point)
-    return replace(point, draft_tokens=drafts, accept_length=min(point.accept_length, 1.0 + drafts))
+    return point
 
 
 def _require_consistent(row: Row, point: Point) -> None:
@@ -446,50 +441,16 @@ def _dtype(row: Row, column: str, default: str = "") -> str:
     return row.known(column, lambda text: format_called(plain_words(text)), DTYPES, default)
 
 
-def _drafts(row: Row) -> tuple[int | None, float]:
-    """Tokens drafted (None: some, as ``MTP`` alone says) and tokens a step yields (0: as calibrated)."""
-    text = row.text("draft_tokens").lower()
-    drafts: int | None = None
-    if text.startswith("mtp"):
-        digits = re.fullmatch(r"mtp[ \-=x]*([0-9]{1,9})[ \-=x]*", text)
-        drafts = int(digits[1]) if digits else None
-    elif text in ("no", "false", "off", "none", UNKNOWN):
-        drafts = 0
-    elif text not in ("yes", "true", "on"):
-        drafts = row.count("draft_tokens")
+def _accepted(row: Row, drafts: int) -> float:
+    """Tokens that a step yields; 0: as calibrated."""
     accepted = row.number("accept_length")
     if drafts == 0 and not accepted:
-        return 0, 1.0
-    if not accepted and (drafts or 0) > MAX_DRAFTS:
+        return 1.0
+    if not accepted and drafts > MAX_DRAFTS:
         row.fail("accept_length", f"it is blank; {drafts} draft tokens have no measured default.")
-    limit = 1 + (MAX_DRAFTS if drafts is None else drafts)
-    if accepted and not 1 <= accepted <= limit:
-        row.fail("accept_length", f"{accepted:g} must be from 1 to 1 + draft_tokens = {limit}.")
-    return drafts, accepted
-
-
-def usual_drafts(point: Point) -> int:
-    """Return how many tokens a step drafts where it is known only that some were.
-
-    Notes
-    -----
-    InferenceX's own scripts: on one engine TensorRT-LLM drafts 3 with tensor-parallel and 1 with data-parallel
-    attention (``dsr1_*_trt_mtp.sh``), SGLang 2 for DeepSeek-R1 (``dsr1_*_mtp.sh``) and 3 for Qwen3.5, GLM-5 and
-    DeepSeek-V4 (``speculative-num-steps``). Of its recipes for two pools that say the number, those of TensorRT-LLM
-    with data-parallel attention draft 3 at up to about 25 requests an attention group, 2 at up to 60, 1 above
-    (medians 17, 35, 211). Where the engine is not known, TensorRT-LLM's.
-    """
-    pool = point.pool
-    if point.engine == "vllm":
-        return 2
-    if point.engine == "sglang":
-        return 2 if point.model == "deepseek-r1" else 3
-    if pool.attention_dp <= 1:
-        return 3
-    if point.prefill_pool is None:
-        return 1
-    per_group = point.requests / max(1, pool.workers * pool.attention_dp)
-    return 3 if per_group <= 25 else 2 if per_group <= 60 else 1
+    if accepted and not 1 <= accepted <= 1 + drafts:
+        row.fail("accept_length", f"{accepted:g} must be from 1 to 1 + draft_tokens = {1 + drafts}.")
+    return accepted
 
 
 def _alltoall(row: Row) -> AllToAll:

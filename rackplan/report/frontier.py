@@ -101,6 +101,7 @@ def measured_blocks(deployments: Sequence[Deployment]) -> list[Block]:
     table = RUNS(
         RUNS.row(
             run,
+            run.row,
             measured_chip=run.chip,
             run=run.words,
             tok_s_per_user=run.tok_s_per_user or None,

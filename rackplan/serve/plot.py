@@ -76,31 +76,32 @@ def _measured(question: Question, sides: Sequence[Side]) -> tuple[list[dict[str,
     for place, side in enumerate(sides):
         work, model = side.deployment.workload, side.deployment.model
         for run in measured_points(side.deployment):
-            if run.drafts > MAX_DRAFTS or not run.isl or run.id in dots:
+            row, drafts = run.row, run.row.draft_tokens
+            if drafts > MAX_DRAFTS or not run.isl or row.id in dots:
                 continue  # the page cannot ask for it, or has it
-            way = next(way for way, phase in PHASES.items() if run.phase == phase)
-            fields = {"serving": way, "isl": run.isl, "osl": max(1, run.osl), "weights": run.weights or None}
-            fields["draft_tokens"] = run.drafts
+            way = next(way for way, phase in PHASES.items() if row.phase == phase)
+            fields = {"serving": way, "isl": run.isl, "osl": max(1, row.osl), "weights": row.weights or None}
+            fields["draft_tokens"] = drafts
             both_phases = way != "decode"
             alike = (
                 question.serving in (way, "better" if both_phases else way)
-                and (not both_phases or (run.isl, run.osl) == (question.isl, question.osl))
-                and (both_phases or run.isl + run.osl // 2 == question.context)
-                and run.drafts == work.draft_tokens
-                and model_of(question.model, run.weights or None).precision == model.precision
+                and (not both_phases or (run.isl, row.osl) == (question.isl, question.osl))
+                and (both_phases or run.isl + row.osl // 2 == question.context)
+                and drafts == work.draft_tokens
+                and model_of(question.model, row.weights or None).precision == model.precision
             )
             if alike:
-                dots[run.id] = {
+                dots[row.id] = {
                     "cluster": place,
                     "user": _short(run.tok_s_per_user),
                     "gpu": _short(run.tok_s_per_gpu),
                     "words": run.words,
-                    "source": run.source,
+                    "source": row.source,
                     "asked": fields,
                 }
             else:
-                drafts = f", {run.drafts} drafted" if run.drafts else ""
-                words = f"{way}, {run.isl:,} + {run.osl:,}, {run.weights or 'checkpoint'}{drafts}"
+                drafted = f", {drafts} drafted" if drafts else ""
+                words = f"{way}, {run.isl:,} + {row.osl:,}, {row.weights or 'checkpoint'}{drafted}"
                 setting = {"words": words, "runs": 0, "asked": fields}
                 settings.setdefault(words, setting)["runs"] += 1
     return list(dots.values()), [settings[words] for words in sorted(settings)]

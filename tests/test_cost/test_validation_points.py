@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,9 @@ import pytest
 from cost.validation.read import (
     COLUMNS,
     AllToAll,
-    Point,
     Pool,
     read_measurements,
     shipped_files,
-    usual_drafts,
 )
 from topology.base.errors import InputError
 
@@ -110,7 +107,6 @@ def test_blank_widths_follow_from_the_others(tmp_path, cells, pool):
         ("model", "nvidia/DeepSeek-R1-0528-NVFP4-v2", "weights", "nvfp4"),
         ("weights", "FP8_block", "weights", "fp8"),
         ("phase", " Decode ", "phase", "decode"),
-        ("draft_tokens", "MTP", "draft_tokens", 1),  # data-parallel attention, one engine: usual_drafts
         ("draft_tokens", "2", "accept_length", 0.0),  # as calibrated
         ("quantity", "TPOT", "quantity", "tpot_ms"),
         ("measured", "1,234.5", "measured", 1234.5),
@@ -172,11 +168,3 @@ def test_files_that_are_none(tmp_path):
             read_measurements(path)
     with pytest.raises(InputError, match="cannot read it"):
         read_measurements(tmp_path / "none.csv")
-
-
-def test_drafts_without_a_number_follow_from_the_engine_and_its_load():
-    rack = Pool(attention_dp=4)
-    point = Point("x", "", "tpot_ms", 1.0, "decode", "hgx-h100", "deepseek-r1", pool=rack, prefill_pool=rack)
-    assert usual_drafts(replace(point, engine="sglang", batch=500)) == 2
-    assert [usual_drafts(replace(point, engine="trtllm", batch=batch)) for batch in (25, 60, 61)] == [3, 2, 1]
-    assert usual_drafts(replace(point, engine="vllm", model="glm-5", prefill_pool=None)) == 2

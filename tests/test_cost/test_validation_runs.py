@@ -101,7 +101,7 @@ def question(experts: str = "nvfp4", engine: str = "", **work: object) -> Deploy
 def test_a_run_is_comparable_at_its_own_conditions_alone() -> None:
     same = {"sgl-gb200p2-decode-nvfp4", "sgl-gb200p2-decode-nvfp4-b768"}
     for asked in (question(), question(engine="sglang"), question(context=2050)):
-        assert {run.id for run in comparable_points(asked)} == same
+        assert {run.row.id for run in comparable_points(asked)} == same
     others = (
         question(experts="fp8"),
         question(engine="trtllm"),
@@ -116,11 +116,11 @@ def test_a_run_is_comparable_at_its_own_conditions_alone() -> None:
 def test_each_run_has_the_prediction_for_its_own_conditions() -> None:
     runs = [run for run in published_runs(question()) if not run.row.is_open]
     assert len(runs) > 5
-    told = {run.id: predicted(run, shipped_correction()) for run in runs}
+    told = {run.row.id: predicted(run, shipped_correction()) for run in runs}
     wanted = predict([run.row for run in runs], shipped_correction())
     for run, prediction in zip(runs, wanted, strict=True):
         assert prediction.value is not None
-        assert told[run.id] == pytest.approx(run.tok_s_per_gpu * prediction.value / run.row.measured)
+        assert told[run.row.id] == pytest.approx(run.tok_s_per_gpu * prediction.value / run.row.measured)
 
 
 OURS = Path(cost.validation.__file__).parent / "data" / "alltoall.csv"

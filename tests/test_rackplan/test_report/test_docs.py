@@ -412,7 +412,7 @@ def test_the_learned_correction_is_switched_off(run: Callable[..., Any], tmp_pat
     )
     rows = [
         f"{name},tpot_ms,9,aggregated,llama-3.1-70b,hgx-h200,trtllm,fp8,8,8,16,1000,200,{drafts}\n"
-        for name, drafts in (("told", "no"), ("untold", "unknown"))
+        for name, drafts in (("told", "0"), ("untold", "unknown"))
     ]
     path.write_text(head + "".join(rows))
     on, off = run("validate", path, "--json").data, run("validate", path, "--physics", "--json").data

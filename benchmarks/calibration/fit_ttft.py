@@ -98,7 +98,7 @@ class Simulated:
 
 def _simulated(group: Group) -> tuple[Array, Array, Array, Kind]:
     settled = Settled.of(group, shipped_correction())
-    seconds, _ = first_tokens(group, settled.efficiency, settled.factor)
+    seconds = first_tokens(group, settled.efficiency, settled.factor)
     besides = first_token_calibration().seconds(group.engine, group.phase)
     each = np.asarray(group.requests.concurrency) / (group.workers * np.asarray(group.pool.attention_dp))
     return seconds - besides, each, settled.features, settled.kind

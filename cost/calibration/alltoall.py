@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pydantic
-from pydantic import Field, InstanceOf
+from pydantic import InstanceOf
 
 from cost.calibration.tables import CHECKED, Number, Positive, Text, load_table
 from cost.experts.tokens.volumes import FAMILIES, Family
@@ -39,15 +39,6 @@ LOW_LATENCY_TOKENS = 1024
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
-class Fit:
-    """Measured rows of a kernel and how far the fit is off them, as fractions; no rows: not fitted."""
-
-    rows: Annotated[int, Field(strict=True, ge=0)] = 0
-    median_error: Annotated[Number, Field(ge=0)] = 0.0
-    worst_error: Annotated[Number, Field(ge=0)] = 0.0
-
-
-@pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
 class Kernel:
     """One implementation of dispatch and combine.
 
@@ -63,6 +54,8 @@ class Kernel:
         Whether its family means this one where nobody says more.
     notify_s:
         Seconds of the exchange of counts before a dispatch and a combine, where it is timed apart from the rest.
+    fit:
+        Measured rows, and how far the fit is off them, ``median_error`` and ``worst_error``, as fractions.
     words, many_tokens:
         Groups of words, one of which occurs whole in other names of it; the kernel that such a name means above
         :data:`LOW_LATENCY_TOKENS` tokens per GPU.
@@ -76,7 +69,7 @@ class Kernel:
     combine: InstanceOf[Leg]
     standard: bool = False
     notify_s: InstanceOf[Figure] | None = None
-    fit: Fit = Fit()
+    fit: Mapping[str, Number] = field(default_factory=dict)
     words: tuple[tuple[Text, ...], ...] = ()
     many_tokens: str = ""
 
@@ -112,11 +105,6 @@ class KernelUse:
 def load_kernels() -> Mapping[str, Kernel]:
     """All kernels by name, in the order in which spellings are tried."""
     return load_table(KernelTable, PATH).kernels_by_name()
-
-
-def kernel_names() -> tuple[str, ...]:
-    """Families and implementations that :func:`find_kernel` knows."""
-    return (*FAMILIES, *load_kernels())
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
@@ -220,7 +208,8 @@ def find_kernel(name: str, *, tokens: float = 0.0, up_fabric: str = "", crosses:
                 note = f"{name}: {tokens:g} tokens a GPU, so {kernel.many_tokens}"
                 return KernelUse(kernels[kernel.many_tokens], spread, note)
             return KernelUse(kernel, spread)
-    raise InputError(f"all-to-all kernel {name!r} is not known; choose one of {', '.join(kernel_names())}.")
+    known = ", ".join((*FAMILIES, *kernels))
+    raise InputError(f"all-to-all kernel {name!r} is not known; choose one of {known}.")
 
 
 def default_kernel(phase: str, *, up_fabric: str, crosses: bool) -> Kernel:

@@ -11,9 +11,8 @@ from typing import Annotated, NamedTuple
 import pydantic
 from pydantic import Field
 
-from cost.calibration.tables import CHECKED, Share, Text, load_table
+from cost.calibration.tables import CHECKED, SourcedShare, Text, load_table
 from topology.base.figures import Evidence, Figure
-from topology.base.schema import Kind, source_text
 from topology.cluster import Cluster
 from topology.routes import (
     ALGORITHMS,
@@ -31,17 +30,10 @@ PATH = Path(__file__).with_name("collectives.yaml")
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
-class _Entry:
-    value: Share
-    kind: Kind
-    source: Text
-
-
-@pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
 class _Row:
-    links: _Entry
-    all_to_all: _Entry | None = None
-    in_switch: _Entry | None = None
+    links: SourcedShare
+    all_to_all: SourcedShare | None = None
+    in_switch: SourcedShare | None = None
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
@@ -51,7 +43,7 @@ class CollectiveTable:
     sources: Mapping[str, Text]
     fabrics: Annotated[Mapping[str, _Row], Field(min_length=1)]
     kinds: Mapping[str, Text]
-    others: _Entry
+    others: SourcedShare
 
     def row(self, fabric: FabricSpec) -> tuple[_Row, str]:
         """Return the figures of a fabric, and whose they are: empty of its own, else another's or nobody's."""
@@ -60,13 +52,12 @@ class CollectiveTable:
         stand_in = self.kinds.get(fabric.kind, "")
         return (self.fabrics[stand_in], stand_in) if stand_in else (_Row(self.others), "")
 
-    def figure(self, entry: _Entry, stand_in: str) -> Figure:
+    def figure(self, entry: SourcedShare, stand_in: str) -> Figure:
         """Return an entry as a figure, assumed where it is another fabric's."""
-        source = source_text(entry.source, self.sources, PATH.name)
-        figure = Figure(entry.value, "1", entry.kind, source, f"{entry.value:.3g}")
+        figure = entry.figure(self.sources, PATH.name)
         if not stand_in:
             return figure
-        return replace(figure, kind=Evidence.ASSUMED, source=f"not measured: as {stand_in}; {source}")
+        return replace(figure, kind=Evidence.ASSUMED, source=f"not measured: as {stand_in}; {figure.source}")
 
 
 @cache

@@ -279,10 +279,17 @@ class Runs:
         remaining: Array = prior - np.einsum("qr,rs,qs->q", kernel, inverse, kernel, optimize=True)
         return np.maximum(remaining, self.noise**2 + SWEEP)
 
+    def _same(self, kind: Kind) -> NDArray[np.bool_]:
+        """Which runs are of the same model and chip, and engine, if named."""
+        names = ("model", "chip", "engine") if kind.engine else ("model", "chip")
+        same: NDArray[np.bool_] = np.all(
+            [self.columns[name] == getattr(kind, name) for name in names], axis=0
+        )
+        return same
+
     def near(self, kind: Kind, features: Array) -> Indices:
         """Return how many runs of the same model and chip (and engine, if named) are near, ``[questions]``."""
-        same_chip = (self.columns["model"] == kind.model) & (self.columns["chip"] == kind.chip)
-        which = np.flatnonzero(same_chip & ((self.columns["engine"] == kind.engine) | (not kind.engine)))
+        which = np.flatnonzero(self._same(kind))
         close = self.closeness(PARTS[0].lengths, features, which)
         for name, factor in PARTS[0].other.items():
             close *= np.where(self.columns[name][which] == getattr(kind, name), 1.0, factor)
@@ -290,9 +297,7 @@ class Runs:
 
     def count(self, kind: Kind) -> float:
         """Return how many runs are of a question's model, chip, format (and engine, if named)."""
-        same_chip = (self.columns["model"] == kind.model) & (self.columns["chip"] == kind.chip)
-        same_chip &= self.columns["format"] == kind.format
-        return float((same_chip & ((self.columns["engine"] == kind.engine) | (not kind.engine))).sum())
+        return float((self._same(kind) & (self.columns["format"] == kind.format)).sum())
 
     def fitted(self, logs: Array, clip: float = MAX_RUN_ERROR) -> Runs:
         """Return the same runs with the weights that their ``logs`` of measured over predicted give, ``[runs]``.
@@ -358,13 +363,9 @@ class Correction:
     @cached_property
     def days(self) -> dict[tuple[str, str], float]:
         """The day of the newest run by engine and its version, ordinal; of those that say their version."""
-        newest: dict[tuple[str, str], float] = {}
-        for kind, version, day in zip(
-            self.runs.kinds, self.runs.versions, (DAYS * self.runs.features[:, DAY]).tolist(), strict=False
-        ):
-            if version:
-                newest[kind.engine, version] = max(day, newest.get((kind.engine, version), 0.0))
-        return newest
+        days = (DAYS * self.runs.features[:, DAY]).tolist()
+        rows = sorted(zip(days, self.runs.kinds, self.runs.versions, strict=False), key=lambda row: row[0])
+        return {(kind.engine, version): day for day, kind, version in rows if version}
 
     def day_of(self, engine: str) -> float:
         """Return the day of the newest run of a version of an engine, ordinal; of all runs where none is given.
@@ -407,10 +408,17 @@ class Correction:
                 np.clip(runs.curve(kind, rows), -MAX_CORRECTION, MAX_CORRECTION) for runs in self.every(kind)
             )
             up, down = np.maximum.accumulate(logs, 1), np.minimum.accumulate(logs[:, ::-1], 1)[:, ::-1]
-            at = np.clip((questions[:, 0] - TIMES[0]) / (TIMES[1] - TIMES[0]), 0, len(TIMES) - 1.001)
-            low, row, rising = at.astype(np.int64), which.reshape(-1), SLOPE * TIMES + (up + down) / 2
-            corrected[place] = rising[row, low] + (at - low) * (rising[row, low + 1] - rising[row, low])
+            at = (questions[:, 0] - TIMES[0]) / (TIMES[1] - TIMES[0])
+            corrected[place] = read_off(SLOPE * TIMES + (up + down) / 2, which.reshape(-1), at)
         return corrected
+
+
+def read_off(tables: Array, rows: Indices, at: Array) -> Array:
+    """Return what row ``rows`` of the tables has ``at`` a place between its columns, linear, ``[questions]``."""
+    at = np.clip(at, 0, tables.shape[1] - 1.001)
+    low = at.astype(np.int64)
+    values: Array = tables[rows, low] + (at - low) * (tables[rows, low + 1] - tables[rows, low])
+    return values
 
 
 PHYSICS = Correction(Runs((), np.zeros((0, len(FEATURES))), np.zeros(0)))

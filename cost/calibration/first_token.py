@@ -81,14 +81,8 @@ def shipped_waits() -> Runs:
     )
 
 
-def wait_factor(kind: Kind, features: Array) -> Array:
-    """Return the correction of times to first token over the simulation, ``[questions]``."""
-    factor: Array = np.exp(wait_logs(shipped_waits(), kind, features))
-    return factor
-
-
 def wait_logs(waits: Runs, kind: Kind, features: Array) -> Array:
-    """Return its logarithms as the runs ``waits`` give them, ``[questions]``."""
+    """Return the logarithm of what first tokens took over the simulation, by the runs ``waits``, ``[questions]``."""
     part = TWO_POOLS_WAIT if kind.phase == PHASES[1] else 1.0
     logs: Array = part * np.clip(waits.mean(kind, features), -WAIT_MOST, WAIT_MOST)
     return logs

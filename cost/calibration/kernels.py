@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
 import pydantic
 
-from cost.calibration.tables import CHECKED, Share, Text, load_table, one_of
+from cost.calibration.tables import CHECKED, Share, SourcedShare, Text, load_table, one_of
 from cost.inputs.machine import COEFFICIENTS, is_fraction
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence, Figure
-from topology.base.reading import nearest
 from topology.base.schema import source_text
 from topology.base.units import parse_quantity
 from topology.catalog import gpu_names, load_gpu
@@ -58,11 +57,6 @@ class KernelRate:
     source: Text
     note: Text | None = None
 
-    @property
-    def peak_figure(self) -> Figure:
-        """The catalog's figure of the peak."""
-        return load_gpu(self.chip).figures[self.peak]
-
 
 @pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
 class KernelFigures:
@@ -85,7 +79,7 @@ class KernelFigures:
 
     def fraction(self, rate: KernelRate) -> Figure:
         """Return a rate over its peak, with the kernel, its rate and the publication as source."""
-        where, peak = f"{PATH.name}: {rate.kernel}", rate.peak_figure
+        where, peak = f"{PATH.name}: {rate.kernel}", load_gpu(rate.chip).figures[rate.peak]
         value = parse_quantity(rate.rate, peak.unit, where) / peak.value
         note = f"; {rate.note}" if rate.note else ""
         origin = f"{rate.kernel} on {rate.chip}: {rate.rate} of {peak.text}{note}"
@@ -97,11 +91,6 @@ class KernelFigures:
 def kernel_rates() -> KernelFigures:
     """Return the measurements that ship with rackplan."""
     return load_table(KernelFigures, PATH)
-
-
-def architectures() -> tuple[str, ...]:
-    """Names of the architectures that some kernel was measured on."""
-    return tuple(kernel_rates().architectures)
 
 
 def architecture_of(chip: str) -> str:
@@ -124,7 +113,7 @@ def published_best(architecture: str, coefficient: str, *, chip: str = "", peak:
     Parameters
     ----------
     architecture:
-        One of :func:`architectures`.
+        One that some kernel was measured on.
     coefficient:
         A fraction of :data:`cost.inputs.machine.COEFFICIENTS`.
     chip:
@@ -136,18 +125,10 @@ def published_best(architecture: str, coefficient: str, *, chip: str = "", peak:
 
     Raises
     ------
-    InputError
-        If the architecture, or the coefficient, is not known.
     MissingFigureError
         If nobody has published one, or the architecture has no such units.
     """
     figures = kernel_rates()
-    if architecture not in figures.architectures:
-        raise InputError(f"architecture {architecture!r}: {nearest(architecture, figures.architectures)}")
-    if coefficient not in KERNEL_FRACTIONS:
-        raise InputError(
-            f"{coefficient!r} is not a fraction of a chip's peak; {nearest(coefficient, KERNEL_FRACTIONS)}"
-        )
     chips = figures.architectures[architecture]
     rates = [
         figures.fraction(rate)
@@ -172,16 +153,8 @@ UNMEASURED = Path(__file__).with_name("unmeasured.yaml")
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
-class _Assumed:
-    value: Share
-    kind: Literal["assumed"]
-    source: Text
-    note: Text | None = None
-
-
-@pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
 class _Unmeasured:
-    fractions: Mapping[Fraction, _Assumed]
+    fractions: Mapping[Fraction, SourcedShare]
     like: Gpu | None = None
     neighbour: Gpu | None = None
 
@@ -193,6 +166,7 @@ class UnmeasuredChips:
     sources: Mapping[str, Text]
     chips: Mapping[Gpu, _Unmeasured]
 
+    @cached_property
     def reach(self) -> Mapping[str, Mapping[str, Figure]]:
         """Return the largest fractions of their peaks that kernels are taken to reach, by chip and coefficient.
 
@@ -216,9 +190,7 @@ class UnmeasuredChips:
                     for name, figure in like.items()
                 }
             for name, assumed in chip_entry.fractions.items():
-                note = f"; {assumed.note}" if assumed.note else ""
-                source = source_text(assumed.source, self.sources, f"{where}: {name}") + note
-                fractions[name] = Figure(assumed.value, "1", Evidence.ASSUMED, source, f"{assumed.value:g}")
+                fractions[name] = assumed.figure(self.sources, f"{where}: {name}")
             fractions |= _published(chip)
             if EIGHT not in fractions and WIDE in fractions:
                 fractions[EIGHT] = _halved(fractions[WIDE])
@@ -265,9 +237,10 @@ def with_own_prefill(fitted: Mapping[str, Figure], chip: str) -> Mapping[str, Fi
     """Return coefficients in which attention of prompts is as much faster than the twin's as kernels alone are."""
     if chip not in TWIN:
         return fitted
-    best, base = (_best(name, PREFILL, own_chip=True) for name in (chip, TWIN[chip]))
-    assert best is not None  # noqa: S101 - kernels.yaml has it of both
-    assert base is not None  # noqa: S101
+    peak = "bf16_flop_per_s"
+    best, base = (
+        published_best(architecture_of(name), PREFILL, chip=name, peak=peak) for name in (chip, TWIN[chip])
+    )
     fitted_rate, ratio = fitted[PREFILL], best.value / base.value
     factor = f"{TWIN[chip]} times {best.text} over {base.text}, what kernels reach there"
     source = f"{fitted_rate.text} of {factor}: {fitted_rate.source}"
@@ -281,11 +254,6 @@ def unmeasured() -> UnmeasuredChips:
     return load_table(UnmeasuredChips, UNMEASURED)
 
 
-@cache
-def _shipped() -> Mapping[str, Mapping[str, Figure]]:
-    return unmeasured().reach()
-
-
 def neighbour(chip: str) -> str:
     """Return the measured chip whose coefficients an unmeasured one takes, where the nearest is of another kind."""
     file = unmeasured()
@@ -297,7 +265,7 @@ def derate(chip: str) -> Mapping[str, Figure] | None:
 
     They are what kernels reach at best, published or assumed, not what engines reach: see :func:`brought_down`.
     """
-    return _shipped().get(chip)
+    return unmeasured().reach.get(chip)
 
 
 def brought_down(fitted: Mapping[str, Figure], stand_in: str, chip: str) -> Mapping[str, Figure] | None:

@@ -17,7 +17,15 @@ from functools import cache, cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.calibration.correction import PHASES, Correction, Kind, architecture, features_of, kind_of
+from cost.calibration.correction import (
+    PHASES,
+    Correction,
+    Kind,
+    architecture,
+    features_of,
+    kind_of,
+    read_off,
+)
 from cost.calibration.serving import calibrated, family_of
 from cost.calibration.spread import band_of
 from cost.dtypes import dtype
@@ -211,10 +219,7 @@ class Bound:
         table = np.array([self._tables[key] for key in unique.tolist()])
         sequences = np.maximum(np.asarray(shape.sequences * shape.tp, dtype=np.float64), SEQUENCES[0])
         steps = 2 * np.log2(np.atleast_1d(sequences) / SEQUENCES[0])  # each is the square root of 2
-        at = np.clip(steps, 0, len(SEQUENCES) - 1.001)
-        low, row = at.astype(np.int64), np.broadcast_to(which.reshape(-1), at.shape)
-        log_factors: Array = table[row, low] + (at - low) * (table[row, low + 1] - table[row, low])
-        return log_factors
+        return read_off(table, np.broadcast_to(which.reshape(-1), steps.shape), steps)
 
 
 def in_order(values: Array, weights: Array, no_slower: NDArray[np.bool_], elements: Sequence[int]) -> Array:

@@ -170,10 +170,6 @@ class Calibration:
                     if name not in {**family.curves, **delays, **self.shared}:
                         raise ValueError(f"{family.chips[0]}: engine {engine}: {name} is missing.")
 
-    def tables(self, family: Family) -> Tables:
-        """The coefficients of a family."""
-        return Tables(family.curves, family.delays, self.shared)
-
     @property
     def chips(self) -> tuple[str, ...]:
         """Names of the chips that were measured."""
@@ -192,7 +188,8 @@ class Calibration:
         """
         chip = self.nearest(gpu)
         family = next(family for family in self.families if chip in family.chips)
-        tables, engine = self.tables(family), engine if engine in family.delays else ANY_ENGINE
+        tables = Tables(family.curves, family.delays, self.shared)
+        engine = engine if engine in family.delays else ANY_ENGINE
         stand_in_for = "" if chip == gpu.name else gpu.name
         kind = Evidence.ASSUMED if stand_in_for else Evidence.DERIVED
         note = f"{chip} stands in for {stand_in_for}, which has no measurements; " if stand_in_for else ""

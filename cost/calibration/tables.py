@@ -5,14 +5,16 @@ A table is a pydantic dataclass with :data:`CHECKED`: no key but its own, no tex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
+from topology.base.figures import Figure
 from topology.base.reading import load_yaml, nearest, shown
-from topology.base.schema import validated
+from topology.base.schema import Kind, source_text, validated
 
 T = TypeVar("T")
 CHECKED = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
@@ -22,6 +24,21 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0)]
 Share = Annotated[float, Field(strict=True, gt=0, le=1)]
 Text = Annotated[str, Field(strict=True, min_length=1)]
+
+
+@dataclass(frozen=True, config=CHECKED)
+class SourcedShare:
+    """A part of a whole with its evidence, as files have it."""
+
+    value: Share
+    kind: Kind
+    source: Text
+    note: Text | None = None
+
+    def figure(self, sources: Mapping[str, str], where: str) -> Figure:
+        """Return it with the text of its source."""
+        source = source_text(self.source, sources, where) + (f"; {self.note}" if self.note else "")
+        return Figure(self.value, "1", self.kind, source, f"{self.value:g}")
 
 
 def one_of(label: str, known: Callable[[], Iterable[str]]) -> AfterValidator:

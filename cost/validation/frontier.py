@@ -121,9 +121,8 @@ def frontiers(
             if not engines:
                 run = replace(run, engine="", engine_version="")
             members[_question(run), group.gpu.name][run] = figure
-    return [_frontier(*key, curve_points, correction) for key, curve_points in members.items()], len(
-        rows
-    ) - len(runs)
+    all_frontiers = [_frontier(*key, of_runs, correction) for key, of_runs in members.items()]
+    return all_frontiers, len(rows) - len(runs)
 
 
 def errors_of_frontiers(all_frontiers: Sequence[Frontier]) -> dict[str, dict[str, Errors]]:
@@ -134,12 +133,9 @@ def errors_of_frontiers(all_frontiers: Sequence[Frontier]) -> dict[str, dict[str
     Where a frontier is steep, a small error of time is a large one of throughput at one speed: 4 and 32 requests on a
     node often differ by a fifth in speed. At one number of requests throughput is off by what time is off.
     """
-    chips = {
-        chip: [frontier for frontier in all_frontiers if frontier.chip == chip]
-        for chip in sorted({frontier.chip for frontier in all_frontiers})
-    }
     errors = {}
-    for chip, members in (*chips.items(), ("all", all_frontiers)):
+    for chip in (*sorted({frontier.chip for frontier in all_frontiers}), "all"):
+        members = [frontier for frontier in all_frontiers if chip in (frontier.chip, "all")]
         pairs = [(name, point) for name in MEASURES for frontier in members for point in frontier.points]
         measured = [Point("", "", name, point.tok_s_per_gpu, "", "") for name, point in pairs]
         errors[chip] = errors_of(measured, [Prediction(getattr(point, name)) for name, point in pairs])
@@ -186,10 +182,8 @@ def _frontier(
     points, gpus = list(runs.values()), int(max(map(gpus_of, runs)))
     requests = max(run.requests for run in runs)
     edge = pareto([entry.tok_s_per_user for entry in points], [entry.tok_s_per_gpu for entry in points])
-    newest = {
-        engine: max((run.date, run.engine_version) for run in runs if run.engine == engine)
-        for engine in {run.engine for run in runs}
-    }
+    by_age = sorted(runs, key=lambda run: (run.date, run.engine_version))
+    newest = {run.engine: (run.date, run.engine_version) for run in by_age}
     ran = {_chosen(run): newest[run.engine] for run in runs}
     questions = [
         replace(question, **dict(zip(CHOSEN_FIELDS, entry, strict=True)), date=day, engine_version=version)

@@ -12,7 +12,7 @@ from functools import cache, cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.calibration.alltoall import KernelUse, default_kernel, find_kernel
+from cost.calibration.alltoall import KernelUse, find_kernel
 from cost.calibration.correction import PHYSICS, Correction, Kind
 from cost.calibration.first_token import first_token_calibration
 from cost.calibration.order import Bound
@@ -39,7 +39,7 @@ from cost.serving.steady_state import (
     disaggregated,
 )
 from cost.step.step import even_step, physics_seconds
-from cost.terms.alltoall_kernel import Leg, alltoall_seconds, wire_bytes
+from cost.terms.alltoall_kernel import alltoall_seconds, wire_bytes
 from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds, even_hops_s, even_stage_s
 from cost.terms.work import FIXED, IMBALANCE, StepCost
 from cost.validation.read import ALLTOALL, LEGS, NO_LAYOUT, OF_STEPS, Point, Pool
@@ -48,7 +48,6 @@ from topology.base.reading import nearest
 from topology.catalog import cluster_names
 from topology.files.resolve import resolve_cluster
 from topology.spec import GpuSpec
-from topology.structures.domain import DomainSpec
 
 Array = NDArray[np.float64]
 
@@ -137,28 +136,21 @@ def _unpredictable(point: Point) -> str:
 @cache
 def _unknown(kind: str, name: str) -> str:
     """Return why nothing goes by the ``name`` of a ``cluster``, ``model`` or format; empty where something does."""
-    names, suffixes, read = _CATALOG_LISTS[kind]
-    if names and name not in names() and not name.lower().endswith(suffixes):
-        return f"{kind} {name!r} is not in the catalog; {nearest(name, names())}"
     try:
-        read(name)
+        _READERS[kind](name)
     except InputError as error:
+        if kind in _NAMES and not name.lower().endswith((".json", ".yaml", ".yml")):
+            return f"{kind} {name!r} is not in the catalog; {nearest(name, _NAMES[kind]())}"
         return str(error)
     return ""
 
 
-_Known = tuple[Callable[[], Collection[str]] | None, tuple[str, ...], Callable[[str], object]]
-_CATALOG_LISTS: Mapping[str, _Known] = {
-    "cluster": (cluster_names, (".yaml", ".yml"), resolve_cluster),
-    "model": (model_names, (".json",), resolve_model),
-    "format": (None, (), dtype),
-}
+_READERS: Mapping[str, Callable[[str], object]]
+_READERS = {"cluster": resolve_cluster, "model": resolve_model, "format": dtype}
+_NAMES: Mapping[str, Callable[[], Collection[str]]] = {"cluster": cluster_names, "model": model_names}
 
 
 # All-to-all: measured dispatches and combines.
-
-LARGEST_DECODE_TOKENS = 1024
-"""A point that names no kernel and has more tokens per GPU is taken for prefill."""
 
 
 @dataclass(frozen=True)
@@ -175,10 +167,6 @@ class Case:
     scaled: bool
     reason: str = ""
 
-    def coefficients(self) -> Leg:
-        """Coefficients of the kernel in this direction."""
-        return self.use.kernel.dispatch if self.leg == "dispatch" else self.use.kernel.combine
-
 
 def predict_alltoall(points: Sequence[Point]) -> list[Prediction]:
     """Return the predicted microseconds of each point, or why there are none, in the order of ``points``."""
@@ -186,8 +174,9 @@ def predict_alltoall(points: Sequence[Point]) -> list[Prediction]:
     for point in points:
         try:
             case = alltoall_case(point)
+            kernel = case.use.kernel
             seconds = alltoall_seconds(
-                case.coefficients(),
+                kernel.dispatch if case.leg == "dispatch" else kernel.combine,
                 case.volumes,
                 vector_bytes=case.vector_bytes,
                 up_bytes_per_s=case.up_bytes_per_s,
@@ -212,59 +201,32 @@ def alltoall_case(point: Point) -> Case:
     exchange = point.alltoall
     if exchange is None or point.quantity not in LEGS:
         raise InputError(f"{point.id}: {point.quantity} is not the time of a dispatch or a combine.")
-    if exchange.tokens <= 0 or exchange.hidden <= 0:
-        raise InputError(
-            f"{point.id}: tokens per GPU and hidden size are needed; found {exchange.tokens:g}, {exchange.hidden}."
-        )
-    domain_spec, out = _fabrics(point.cluster)
-    up, out = domain_spec.fabric.name, point.out_bytes_per_s or out
-    ep, domain = point.pool.ep, point.gpus_per_domain or domain_spec.gpus
-    crosses = ep > domain
-    if exchange.kernel:
-        use = find_kernel(exchange.kernel, tokens=exchange.tokens, up_fabric=up, crosses=crosses)
-    else:
-        phase = "prefill" if exchange.tokens > LARGEST_DECODE_TOKENS else "decode"
-        use = KernelUse(default_kernel(phase, up_fabric=up, crosses=crosses))
+    ep, domain = point.pool.ep, domain_of(point)
+    rates, crosses = _rates(point, ("bf16",), min(ep, domain)), ep > domain
+    use = find_kernel(exchange.kernel, tokens=exchange.tokens, up_fabric=rates.up_fabric, crosses=crosses)
     routing = Routing(exchange.experts, exchange.top_k, exchange.groups, exchange.topk_groups, use.spread)
-    if crosses and out <= 0:
+    if crosses and rates.out_bytes_per_s <= 0:
         raise InputError(
             f"{point.id}: EP {ep} spans domains of {domain}, and {point.cluster} has no scale-out rate."
         )
     leg = LEGS[point.quantity]
-    fmt = exchange.dispatch_dtype if leg == "dispatch" else exchange.combine_dtype
+    vector = wire_bytes(
+        exchange.hidden, exchange.dispatch_dtype if leg == "dispatch" else exchange.combine_dtype
+    )
     return Case(
         use,
         leg,
         alltoall_volumes(use.kernel.family, routing, tokens=exchange.tokens, ep=ep, domain_gpus=domain),
-        wire_bytes(exchange.hidden, fmt or "bf16"),
-        point.up_bytes_per_s or _up_bytes_per_s(point.cluster, min(ep, domain)),
-        out,
+        vector,
+        rates.up_bytes_per_s,
+        rates.out_bytes_per_s,
         ep,
-        wire_bytes(exchange.hidden, fmt or "bf16") < wire_bytes(exchange.hidden, "bf16"),
-        "; ".join(filter(None, (use.note, use.kernel.stand_in(up)))),
+        vector < wire_bytes(exchange.hidden, "bf16"),
+        "; ".join(filter(None, (use.note, use.kernel.stand_in(rates.up_fabric)))),
     )
 
 
 _cluster = cache(resolve_cluster)
-
-
-def _fabrics(name: str) -> tuple[DomainSpec, float]:
-    """First domain of a cluster, and scale-out bytes/s per GPU (0: none)."""
-    spec = _cluster(name).spec
-    out = spec.scale_out
-    return spec.domains[0], out.scale_out_bytes_per_s / out.total_oversubscription if out else 0.0
-
-
-@cache
-def _up_bytes_per_s(name: str, gpus: int) -> float:
-    """Bytes/s per GPU of an all-to-all among the first ``gpus`` GPUs of a domain."""
-    cluster = _cluster(name)
-    domain = cluster.spec.domains[0]
-    if domain.switched or gpus < 2:
-        return domain.scale_up_bytes_per_s
-    from topology.routes import Router, uniform_bytes_per_s
-
-    return min(domain.scale_up_bytes_per_s, uniform_bytes_per_s(cluster, list(range(gpus)), Router(cluster)))
 
 
 # Served models: points grouped so that each group is one model on one machine, computed as arrays.
@@ -387,13 +349,18 @@ def _model(name: str, weights: str, experts: str) -> Model:
     return replace(model, precision=precision)
 
 
-@cache
-def _rates(name: str, up: float, out: float, dtypes: tuple[str, ...]) -> Rates:
-    cluster = _cluster(name)
-    rates = stage_rates(cluster, range(len(cluster.gpus)), dtypes)
-    if up:
+def _rates(point: Point, dtypes: tuple[str, ...], gpus: int | None = None) -> Rates:
+    """Rates among the first ``gpus`` of the point's cluster, or all, with the links of the row."""
+    rates = _rates_among(point.cluster, dtypes, gpus)
+    if up := point.up_bytes_per_s:
         rates = replace(rates, up_bytes_per_s=up, alltoall_bytes_per_s=up)
-    return replace(rates, out_bytes_per_s=out) if out else rates
+    return replace(rates, out_bytes_per_s=point.out_bytes_per_s or rates.out_bytes_per_s)
+
+
+@cache
+def _rates_among(cluster: str, dtypes: tuple[str, ...], gpus: int | None) -> Rates:
+    where = _cluster(cluster)
+    return stage_rates(where, range(len(where.gpus))[:gpus], dtypes)
 
 
 def _group(index: NDArray[np.int64], points: tuple[Point, ...]) -> Group:
@@ -422,7 +389,7 @@ def _group(index: NDArray[np.int64], points: tuple[Point, ...]) -> Group:
         phase=first.phase,
         model=model,
         gpu=domain.gpu,
-        rates=_rates(first.cluster, first.up_bytes_per_s, first.out_bytes_per_s, dtypes),
+        rates=_rates(first, dtypes),
         engine="" if timed_engine(first.engine) == ANY_ENGINE else first.engine,
         ran=first.engine,
         kernel=first.kernel,
@@ -466,10 +433,10 @@ class Times:
     ``batch``: sequences per GPU that decode at a time, where requests are served.
     """
 
-    tpot_s: Quantity
     step_s: Quantity
-    tokens_per_s: Quantity
-    input_per_s: Quantity
+    tpot_s: Quantity = math.nan
+    tokens_per_s: Quantity = math.nan
+    input_per_s: Quantity = math.nan
     batch: Quantity = 0.0
 
 
@@ -573,8 +540,8 @@ def group_times(
             factor=factor,
         )
     return Times(
-        served.tpot_s,
         served.step_s,
+        served.tpot_s,
         served.requests_per_s * requests.osl,
         served.requests_per_s * requests.isl,
         served.batch,
@@ -587,8 +554,7 @@ def _decoded(group: Group, step: Stepper, pool: StepShape) -> Times:
     batch = np.where(stated > 0, stated, requests.concurrency / (gpus * group.workers))
     step_s = step(replace(pool, sequences=batch, queries=1.0 + requests.draft_tokens, random=0.0))
     tpot_s = step_s / requests.accept_length
-    nothing = np.full_like(batch, np.nan)
-    return Times(tpot_s, step_s, group.workers * gpus * batch / tpot_s, nothing, batch=batch)
+    return Times(step_s, tpot_s, group.workers * gpus * batch / tpot_s, batch=batch)
 
 
 def _prefill(group: Group, step: Stepper, pool: StepShape) -> Times:
@@ -597,8 +563,7 @@ def _prefill(group: Group, step: Stepper, pool: StepShape) -> Times:
     stated = group.column(lambda p: p.tokens)
     tokens: Array = np.where(stated > 0, stated, per_gpu)
     step_s = step(replace(pool, prompt_tokens=tokens, prompt_length=isl, sequences=0.0))
-    nothing = np.full_like(isl, np.nan)
-    return Times(nothing, step_s, nothing, group.workers * np.asarray(pool.engine_gpus) * tokens / step_s)
+    return Times(step_s, input_per_s=group.workers * np.asarray(pool.engine_gpus) * tokens / step_s)
 
 
 @dataclass(frozen=True, eq=False)
@@ -813,14 +778,19 @@ def _choose(point: Point) -> tuple[Point, str]:
         rows, keeps = _within_limit(rows)
     if prefill is not None and prefill.best and point.prefill_pool and not point.prefill_pool.workers:
         rows = _with_prefill_workers(rows, point.prefill_pool)
-    rates = values_of([_rate_of(row) for row in rows])
-    if not np.isfinite(rates).any():
-        raise InfeasibleError("no configuration that the model may choose can serve the row")
-    best = rows[int(np.nanargmax(rates))]
+    best = _fastest(rows, "no configuration that the model may choose can serve the row")
     text = _description(question, best)
     if not keeps:
         text += f"; no configuration meets {point.tpot_limit_ms:.4g} ms per token, this is the closest"
     return best, text
+
+
+def _fastest(rows: Sequence[Point], refusal: str) -> Point:
+    """The row with the highest throughput per GPU; where none has any, the ``refusal``."""
+    rates = values_of([_rate_of(row) for row in rows])
+    if not np.isfinite(rates).any():
+        raise InfeasibleError(refusal)
+    return rows[int(np.nanargmax(rates))]
 
 
 def _rate_of(point: Point) -> Point:
@@ -864,10 +834,8 @@ def _best_prefill(point: Point, widths: Pool) -> Pool:
     known = point.gpus - point.pool.gpus if point.gpus and not point.pool.best else 0
     pools = [] if known < 0 else legal_pools(point, widths, known or len(_cluster(point.cluster).gpus))
     rows = [row for row, _ in fitting([prefill_alone(point, pool, gpus=0) for pool in pools])]
-    rates = values_of(rows)
-    if not np.isfinite(rates).any():
-        raise InfeasibleError("no legal layout of the prefill pool has the widths given and fits in memory")
-    best = rows[int(np.nanargmax(rates))].pool
+    refusal = "no legal layout of the prefill pool has the widths given and fits in memory"
+    best = _fastest(rows, refusal).pool
     return best if known or widths.workers else replace(best, workers=0)
 
 
@@ -893,11 +861,8 @@ def _decode_pools(point: Point) -> list[Pool]:
 
 
 def _counts(limit: int) -> list[int]:
-    """Every count up to 8, then doubled up to ``limit``."""
-    counts = list(range(1, min(limit, _MAX_EVERY_COUNT) + 1))
-    while counts and counts[-1] * 2 <= limit:
-        counts.append(counts[-1] * 2)
-    return counts
+    """Every count up to 8, then powers of 2."""
+    return [count for count in range(1, limit + 1) if count <= _MAX_EVERY_COUNT or not count & (count - 1)]
 
 
 def _within_limit(rows: list[Point]) -> tuple[list[Point], bool]:
@@ -913,19 +878,13 @@ def _within_limit(rows: list[Point]) -> tuple[list[Point], bool]:
         [at_batch(row, batch) for batch in _batches(top, row.pool.tp).tolist()] if largest else [row]
         for row, top in zip(rows, max_batches, strict=True)
     ]
-    low, high = np.full(len(rows), -1), np.array([len(grid) for grid in grids])
-    while np.any(high - low > 1):  # entry `low` of a grid keeps the limit, entry `high` does not
-        middle = np.maximum(0, (low + high) // 2)
-        tpots = _tpots(
-            [grid[min(at, len(grid) - 1)] for grid, at in zip(grids, middle.tolist(), strict=True)]
-        )
-        keeps, open_ = tpots <= limit, high - low > 1
-        low, high = np.where(open_ & keeps, middle, low), np.where(open_ & ~keeps, middle, high)
-    within = [grid[at] for grid, at in zip(grids, low.tolist(), strict=True) if at >= 0]
+    ends = np.cumsum([len(grid) for grid in grids])
+    tpots = np.split(_tpots([point for grid in grids for point in grid]), ends[:-1])
+    keeps = [np.logical_and.accumulate(times <= limit).sum() for times in tpots]
+    within = [grid[kept - 1] for grid, kept in zip(grids, keeps, strict=True) if kept]
     if within:
         return within, True
-    least = [grid[0] for grid in grids]
-    return [least[int(np.nanargmin(_tpots(least)))]], False
+    return [grids[int(np.nanargmin([times[0] for times in tpots]))][0]], False
 
 
 def _batches(limit: float, tp: int) -> Array:

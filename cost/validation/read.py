@@ -250,16 +250,8 @@ LARGEST = "largest"
 UNKNOWN = "unknown"
 """``draft_tokens`` of a model that can draft where it was not recorded whether it did."""
 
-_QUANTITIES = spellings(
-    {
-        "tpot_ms": "tpot",
-        "ttft_ms": "ttft",
-        "tok_s_per_gpu": "",
-        "step_ms": "step",
-        "dispatch_us": "dispatch",
-        "combine_us": "combine",
-    }
-)
+_TIMES = ("tpot_ms", "ttft_ms", "step_ms", *LEGS)
+_QUANTITIES = spellings({"tok_s_per_gpu": "", **{name: name.partition("_")[0] for name in _TIMES}})
 _PHASES = spellings(
     {"decode": "", "prefill": "", "aggregated": "agg", "disaggregated": "disagg", ALLTOALL: ""}
 )

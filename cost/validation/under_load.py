@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cost.calibration.correction import Correction, correction_with
-from cost.calibration.first_token import first_token_calibration, wait_factor
+from cost.calibration.first_token import first_token_calibration, shipped_waits, wait_logs
 from cost.inputs.machine import Efficiency
 from cost.inputs.workload import StepShape, with_imbalance
 from cost.quantity import Quantity
@@ -67,13 +68,13 @@ def with_first_tokens(
         if point.quantity == "ttft_ms" and point.phase in band and not unpredictable(point)
     ]
     groups, _ = group_points([points[i] for i in simulated])
+    run = partial(_simulated, correction=correction, physics=physics)
     if len(simulated) > PARALLEL_ROWS:
         from joblib import Parallel, delayed
 
-        jobs = (delayed(_simulated)(group, correction, physics=physics) for group in groups)
-        seconds_by_group = Parallel(n_jobs=-1)(jobs)
+        seconds_by_group = Parallel(n_jobs=-1)(map(delayed(run), groups))
     else:
-        seconds_by_group = [_simulated(group, correction, physics=physics) for group in groups]
+        seconds_by_group = map(run, groups)
     for group, seconds in zip(groups, seconds_by_group, strict=True):
         wide = band[group.phase]
         for place, ms in zip(group.index.tolist(), (seconds * 1e3).tolist(), strict=True):
@@ -84,22 +85,22 @@ def with_first_tokens(
 def _simulated(group: Group, correction: Correction, *, physics: bool) -> Array:
     """Seconds to the first token of a group's runs, ``[points]``."""
     settled = Settled.of(group, correction)
-    first_s, _ = first_tokens(group, settled.efficiency, settled.factor)
-    return first_s if physics else first_s * wait_factor(settled.kind, settled.features)
+    first_s = first_tokens(group, settled.efficiency, settled.factor)
+    if physics:
+        return first_s
+    return first_s * np.exp(wait_logs(shipped_waits(), settled.kind, settled.features))
 
 
-def first_tokens(group: Group, efficiency: Efficiency, factor: Quantity = 1.0) -> tuple[Array, Array]:
-    """Return the mean seconds to the first token and per output token of a group's runs, ``[2, points]``.
+def first_tokens(group: Group, efficiency: Efficiency, factor: Array) -> Array:
+    """Return the mean seconds to the first token of a group's runs, ``[points]``.
 
-    ``factor``: what measured decode steps took over the model's.
+    ``factor``: what measured decode steps took over the model's, ``[points]``.
     """
     group = with_accepted(group, efficiency)
-    factors = np.broadcast_to(np.asarray(factor, dtype=np.float64), group.index.shape)
-    pools = (_pools(group, efficiency, at, float(factors[at])) for at in range(len(factors)))
-    means = np.array([_measured(group, at, group_pools) for at, group_pools in enumerate(pools)]).reshape(
-        -1, 2
-    )
-    return means[:, 0] + _in_step_s(group, efficiency), means[:, 1]
+    means = [
+        _measured(group, at, _pools(group, efficiency, at, value)) for at, value in enumerate(factor.tolist())
+    ]
+    return np.array(means) + _in_step_s(group, efficiency)
 
 
 def _in_step_s(group: Group, efficiency: Efficiency) -> Quantity:
@@ -187,8 +188,8 @@ def _seconds(step: Callable[[StepShape], StepCost], shape: StepShape, queries: f
     return seconds
 
 
-def _measured(group: Group, at: int, pools: EnginePools) -> tuple[float, float]:
-    """Mean seconds to the first token and per output token of one benchmark."""
+def _measured(group: Group, at: int, pools: EnginePools) -> float:
+    """Mean seconds to the first token of one benchmark."""
     requests = _at(group.requests, at)
     users, in_step = max(1, round(float(requests.concurrency))), group.points[at].in_step
     total = max(
@@ -214,5 +215,4 @@ def _measured(group: Group, at: int, pools: EnginePools) -> tuple[float, float]:
         and decode_pool.table.groups > decode_pool.table.stages
     )
     first_s = outcome.first_s - outcome.arrival_s + waits * BATCHING_STEPS * step_s
-    token_s = (outcome.done_s - outcome.first_s) / (outcome.osl - 1)
-    return float(np.average(first_s, weights=weight)), float(np.average(token_s, weights=weight))
+    return float(np.average(first_s, weights=weight))

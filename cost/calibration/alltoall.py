@@ -218,14 +218,7 @@ def default_kernel(phase: str, *, up_fabric: str, crosses: bool) -> Kernel:
     Prefill: one copy to each domain, then forwarded. Decode inside a domain: one copy to each GPU, or what was
     made for that fabric alone; across domains: one for each expert. What serves a fabric that nobody measured
     says so (:meth:`Kernel.stand_in`).
-
-    Raises
-    ------
-    InputError
-        If the phase is neither ``prefill`` nor ``decode``.
     """
-    if phase not in {"prefill", "decode"}:
-        raise InputError(f"phase {phase!r}: choose prefill or decode.")
     if phase == "prefill" or crosses:
         return _of_family("per-node" if phase == "prefill" else "per-copy", up_fabric, crosses=crosses)
     made_for_it = [

@@ -26,7 +26,7 @@ from cost.calibration.tables import CHECKED, one_of
 from cost.inputs.workload import StepShape
 from cost.model import Model
 from cost.quantity import Quantity
-from topology.base.errors import InputError, MissingFigureError
+from topology.base.errors import InputError
 from topology.base.reading import nearest
 from topology.base.schema import validated
 
@@ -129,16 +129,7 @@ class Kind:
     @property
     def architecture(self) -> str:
         """The architecture of the chip; empty where no kernel of it was measured."""
-        return architecture(self.chip)
-
-
-@cache
-def architecture(chip: str) -> str:
-    """Return the architecture of a chip; empty where no kernel of it was measured."""
-    try:
-        return architecture_of(chip)
-    except MissingFigureError:
-        return ""
+        return architecture_of(self.chip)
 
 
 def kind_of(model: Model, chip: str, engine: str, phase: str) -> Kind:

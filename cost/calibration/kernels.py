@@ -93,18 +93,10 @@ def kernel_rates() -> KernelFigures:
     return load_table(KernelFigures, PATH)
 
 
+@cache
 def architecture_of(chip: str) -> str:
-    """Return the architecture of a GPU of the catalog.
-
-    Raises
-    ------
-    MissingFigureError
-        If no kernel of its architecture was measured.
-    """
-    for name, chips in kernel_rates().architectures.items():
-        if chip in chips:
-            return name
-    raise MissingFigureError(f"{chip}: no published rate of a kernel on its architecture is in the catalog.")
+    """Return the architecture of a GPU of the catalog; empty where no kernel of it was measured."""
+    return next((name for name, chips in kernel_rates().architectures.items() if chip in chips), "")
 
 
 def published_best(architecture: str, coefficient: str, *, chip: str = "", peak: str = "") -> Figure:
@@ -129,7 +121,7 @@ def published_best(architecture: str, coefficient: str, *, chip: str = "", peak:
         If nobody has published one, or the architecture has no such units.
     """
     figures = kernel_rates()
-    chips = figures.architectures[architecture]
+    chips = figures.architectures.get(architecture, ())
     rates = [
         figures.fraction(rate)
         for rate in figures.kernels

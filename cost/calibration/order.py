@@ -21,11 +21,11 @@ from cost.calibration.correction import (
     PHASES,
     Correction,
     Kind,
-    architecture,
     features_of,
     kind_of,
     read_off,
 )
+from cost.calibration.kernels import architecture_of
 from cost.calibration.serving import calibrated, family_of
 from cost.calibration.spread import band_of
 from cost.dtypes import dtype
@@ -289,7 +289,7 @@ def _lender(step: Step, rivals: Sequence[Step]) -> int | None:
     """
     borrowed = calibrated(step.chip).chip
     alike = {i: rival.chip for i, rival in enumerate(rivals) if rival.bits == step.bits}
-    if architecture(step.chip.name) in ("", architecture(borrowed)):
+    if architecture_of(step.chip.name) in ("", architecture_of(borrowed)):
         for i, chip in alike.items():
             if chip.name == borrowed:
                 return i

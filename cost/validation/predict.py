@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,22 +115,16 @@ def _unpredictable(point: Point) -> str:
     reason = _unknown("cluster", point.cluster)
     if reason or point.phase == ALLTOALL:
         return reason
-    served = point.phase in ("aggregated", "disaggregated")
-    lacks = {
-        "the row gives no parallel layout (tp, attention_dp, ep, moe_tp are all blank)": point.pool
-        == NO_LAYOUT,
-        "the row gives neither batch_per_gpu nor concurrency": (
-            point.phase != "prefill" and not point.batch and not point.concurrency
-        ),
-        "the row does not give isl and osl": served and not (point.isl and point.osl),
-        "the row gives neither context nor isl": not (point.context or point.isl),
-    }
-    reasons = [
-        _unknown("model", point.model),
-        *(_unknown("format", name) for name in (point.weights, point.experts_dtype) if name),
-        *(reason for reason, lacking in lacks.items() if lacking),
-    ]
-    return next(filter(None, reasons), "")
+    formats = [_unknown("format", name) for name in (point.weights, point.experts_dtype) if name]
+    if reason := next(filter(None, (_unknown("model", point.model), *formats)), ""):
+        return reason
+    if point.pool == NO_LAYOUT:
+        return "the row gives no parallel layout (tp, attention_dp, ep, moe_tp are all blank)"
+    if point.phase != "prefill" and not point.batch and not point.concurrency:
+        return "the row gives neither batch_per_gpu nor concurrency"
+    if point.phase in ("aggregated", "disaggregated") and not (point.isl and point.osl):
+        return "the row does not give isl and osl"
+    return "" if point.context or point.isl else "the row gives neither context nor isl"
 
 
 @cache
@@ -366,9 +360,7 @@ def _rates_among(cluster: str, dtypes: tuple[str, ...], gpus: int | None) -> Rat
 def _group(index: NDArray[np.int64], points: tuple[Point, ...]) -> Group:
     first, domain = points[0], _cluster(points[0].cluster).spec.domains[0]
     model = _model(first.model, first.weights, first.experts_dtype)
-
-    def column(get: Callable[[Point], float]) -> Array:
-        return _column(points, get)
+    column = partial(_column, points)
 
     def shape(pools: Sequence[Pool]) -> StepShape:
         names = ("tp", "attention_dp", "ep", "moe_tp", "slots", "stages")
@@ -805,10 +797,6 @@ def values_of(rows: Sequence[Point], correction: Correction = PHYSICS) -> Array:
     return np.array(values, dtype=np.float64)
 
 
-def _tpots(rows: Sequence[Point]) -> Array:
-    return values_of([replace(row, quantity="tpot_ms") for row in rows])
-
-
 def largest_batches(rows: Sequence[Point]) -> Array:
     """Sequences per GPU that fit each row, whole ones of an attention group; 0 where none does."""
     largest = np.zeros(len(rows))
@@ -879,7 +867,8 @@ def _within_limit(rows: list[Point]) -> tuple[list[Point], bool]:
         for row, top in zip(rows, max_batches, strict=True)
     ]
     ends = np.cumsum([len(grid) for grid in grids])
-    tpots = np.split(_tpots([point for grid in grids for point in grid]), ends[:-1])
+    points = [replace(point, quantity="tpot_ms") for grid in grids for point in grid]
+    tpots = np.split(values_of(points), ends[:-1])
     keeps = [np.logical_and.accumulate(times <= limit).sum() for times in tpots]
     within = [grid[kept - 1] for grid, kept in zip(grids, keeps, strict=True) if kept]
     if within:

@@ -43,8 +43,6 @@ class Ratios:
 
     Attributes
     ----------
-    layouts, slots:
-        Each layout, and the slots of its expert GPUs.
     sequences:
         Of each attention group; 0 where none holds the limit.
     step_s:
@@ -58,7 +56,6 @@ class Ratios:
 
     deployment: Deployment
     layouts: tuple[Layout, ...]
-    slots: tuple[Ints, ...]
     sequences: Ints
     step_s: Floats
     tok_s: Floats
@@ -72,16 +69,14 @@ class Ratios:
         order = np.lexsort([turns, *np.array(simple, dtype=np.int64).reshape(-1, 2).T, -self.tok_s])
         return np.asarray(order[self.tok_s[order] > 0], dtype=np.int64)
 
-    def fitted(self, row: int, options: PlanOptions | None = None) -> Iterator[Fitted]:
+    def fitted(self, row: int, options: PlanOptions) -> Iterator[Fitted]:
         """Yield one of them as a layout that fits, with each number of copies that the options leave open."""
         layout, deployment = self.layouts[row], self.deployment
         shape, batch = Shape.of(layout), deployment.workload.batch
-        every: list[tuple[Ints, ...]] = [(self.slots[row],)]
-        if options is not None:
-            copies = copies_of(deployment, shape, options.copies)
-            found = (stage_slots(deployment, shape, count, options.spread) for count in copies)
-            every = [slots for slots in found if slots is not None]
-        for slots in every:
+        copies = copies_of(deployment, shape, options.copies)
+        for slots in filter(
+            None, (stage_slots(deployment, shape, count, options.spread) for count in copies)
+        ):
             scorer = LayoutScorer(deployment, layout, balanced_uses(deployment, layout, slots))
             if scorer.max_batch >= (batch or batch_of(1, layout.group_gpus)):
                 yield Fitted(layout, slots, scorer, batch or scorer.max_batch, bool(batch))
@@ -152,7 +147,7 @@ def price_ratios(deployment: Deployment, options: PlanOptions, limit_s: float | 
     if not known and options.afd != AUTO:
         _refuse_ratio(deployment, options)
     if not known:
-        return Ratios(deployment, (), (), np.zeros(0, np.int64), np.zeros(0), np.zeros(0), 0.0)
+        return Ratios(deployment, (), np.zeros(0, np.int64), np.zeros(0), np.zeros(0), 0.0)
     priced = [_Priced(deployment, group) for group in rows.values()]
     tokens = deployment.workload.tokens_per_step
     limit = np.inf if limit_s is None else limit_s * tokens
@@ -169,7 +164,6 @@ def price_ratios(deployment: Deployment, options: PlanOptions, limit_s: float | 
     return Ratios(
         deployment,
         tuple(row.layout for row in known),
-        tuple(row.slots for row in known),
         sequences,
         step_s,
         tokens * groups * sequences / step_s,

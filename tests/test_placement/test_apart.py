@@ -145,7 +145,7 @@ def test_ratios_are_those_of_every_layout_scored_by_itself(cluster: str, limit_s
             scorer.at(n / layout.group_gpus) for n in range(1, most + 1, 1 + (most > 300) * (most // 300))
         )
         best = max([best, *(s.tok_s_per_gpu * gpus for s in fits if limit_s is None or s.step_s <= limit_s)])
-    first = next(ratios.fitted(int(ratios.order[0]))).scorer
+    first = next(ratios.fitted(int(ratios.order[0]), PlanOptions())).scorer
     layout = ratios.layouts[ratios.order[0]]
     found = first.at(ratios.sequences[ratios.order[0]] / layout.group_gpus)
     assert found.tok_s_per_gpu * gpus == pytest.approx(ratios.tok_s.max(), rel=1e-6)

@@ -916,12 +916,12 @@ class Layouts(Request):
 class Contexts(Request):
     """Layout."""
 
-    dcp: Count | None = opt(
+    dcp: Annotated[Count, Field(ge=1)] | None = opt(
         None,
         "Decode context parallelism: GPUs of a TP group that split each sequence's cache.",
         default="the best from 32k tokens, else 1",
     )
-    pcp: Count | None = opt(
+    pcp: Annotated[Count, Field(ge=1)] | None = opt(
         None,
         "Prefill context parallelism, of pools that only prefill: GPUs of a TP group that split each prompt.",
         default="the best from 32k tokens, else 1",
@@ -930,10 +930,9 @@ class Contexts(Request):
     def check(self) -> None:
         """Reject that of the phase which is not priced."""
         super().check()
-        if getattr(self, "alone", False):
-            phase, other = (
-                ("prefill", "dcp") if getattr(self, "phase", "") == "prefill" else ("decode", "pcp")
-            )
+        asked = getattr(self, "phase", None)
+        if getattr(self, "alone", asked is not None):
+            phase, other = ("prefill", "dcp") if asked == "prefill" else ("decode", "pcp")
             self.refuse_given([other], f"{phase} alone is priced")
 
 
@@ -976,7 +975,11 @@ class AttentionApart(Request):
 
         asked_ratio(self.afd)
         asked = {name: getattr(self, name, None) for name in ("phase", "redundant", "goal")}
-        wrong = {"phase": ("prefill", "both"), "redundant": ("auto",), "goal": ("gpus", "usd", "power")}
+        wrong = {
+            "phase": ("prefill", "both"),
+            "redundant": ("auto",),
+            "goal": ("latency", "gpus", "usd", "power"),
+        }
         for name, values in wrong.items():
             if asked[name] in values:
                 raise self.refuse(

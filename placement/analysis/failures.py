@@ -42,11 +42,11 @@ FEW_TOKENS = 2048
 
 
 def find_failures(plan: Plan, say: Say = silent) -> Failures | None:
-    """Return the effect of one failure on ``plan``; None for a model without experts.
+    """Return the effect of one failure on ``plan``; None for a model without experts, and with attention apart.
 
     ``say`` is told which of how many is lost.
     """
-    if plan.loads is None or not any(assignment is not None for assignment in plan.experts):
+    if plan.loads is None or plan.layout.apart or not any(entry is not None for entry in plan.experts):
         return None
     layers: list[LayerAtRisk] = []
     experts: list[AtRisk] = []

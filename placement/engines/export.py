@@ -211,7 +211,7 @@ def _launch(
 def _contexts(engine: Engine, launch: Launch) -> list[str]:
     """What the engine says of the context parallelism of a plan."""
     widths = {"dcp": launch.dcp, "pcp": launch.pcp}
-    return [f"{name} {width}: {engine.contexts[name]}" for name, width in widths.items() if width > 1]
+    return [f"{name.upper()} {width}: {engine.contexts[name]}" for name, width in widths.items() if width > 1]
 
 
 def _notes(plan: Plan, launch: Launch) -> list[str]:

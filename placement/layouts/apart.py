@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
+from typing import NoReturn
 
 import numpy as np
 
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import Apart, Layout, StageSpec
+from cost.inputs.layout import POOLS_APART, Apart, Layout, StageSpec
 from cost.layouts.candidates import MAX_REPLICA_GPUS, Group, Hosts, cuts, domain_gpus, equal_groups
 from cost.memory.batches import batch_of, sequences_of
 from cost.memory.stages import layout_memory, replica_max_batch
@@ -26,7 +27,6 @@ from placement.layouts.refuse import refuse_speed
 from placement.layouts.shapes import Shape
 from placement.options import AUTO, PlanOptions
 from topology.base.errors import InfeasibleError, InputError, input_name
-from topology.base.units import plural
 from topology.cluster import Cluster
 
 TP_WIDTHS = (1, 2, 4, 8)
@@ -43,8 +43,6 @@ class Ratios:
 
     Attributes
     ----------
-    layouts, slots:
-        Each layout, and the slots of its expert GPUs.
     sequences:
         Of each attention group; 0 where none holds the limit.
     step_s:
@@ -58,7 +56,6 @@ class Ratios:
 
     deployment: Deployment
     layouts: tuple[Layout, ...]
-    slots: tuple[Ints, ...]
     sequences: Ints
     step_s: Floats
     tok_s: Floats
@@ -72,16 +69,14 @@ class Ratios:
         order = np.lexsort([turns, *np.array(simple, dtype=np.int64).reshape(-1, 2).T, -self.tok_s])
         return np.asarray(order[self.tok_s[order] > 0], dtype=np.int64)
 
-    def fitted(self, row: int, options: PlanOptions | None = None) -> Iterator[Fitted]:
+    def fitted(self, row: int, options: PlanOptions) -> Iterator[Fitted]:
         """Yield one of them as a layout that fits, with each number of copies that the options leave open."""
         layout, deployment = self.layouts[row], self.deployment
         shape, batch = Shape.of(layout), deployment.workload.batch
-        every: list[tuple[Ints, ...]] = [(self.slots[row],)]
-        if options is not None:
-            copies = copies_of(deployment, shape, options.copies)
-            found = (stage_slots(deployment, shape, count, options.spread) for count in copies)
-            every = [slots for slots in found if slots is not None]
-        for slots in every:
+        copies = copies_of(deployment, shape, options.copies)
+        for slots in filter(
+            None, (stage_slots(deployment, shape, count, options.spread) for count in copies)
+        ):
             scorer = LayoutScorer(deployment, layout, balanced_uses(deployment, layout, slots))
             if scorer.max_batch >= (batch or batch_of(1, layout.group_gpus)):
                 yield Fitted(layout, slots, scorer, batch or scorer.max_batch, bool(batch))
@@ -118,12 +113,6 @@ def apart_fits(
         If none of the ratio that is asked for fits, or holds the limit.
     """
     ratios = price_ratios(deployment, options, limit_s)
-    if not ratios.layouts and options.afd != AUTO:
-        where = f"{plural(len(deployment.cluster.gpus), 'GPU')} of {deployment.cluster.whole.name}"
-        raise InfeasibleError(
-            f"{input_name('afd')} {options.afd}: no such layout of {deployment.model.name} on {where} fits; "
-            f"{input_name('afd')} auto compares all ratios."
-        )
     if not len(ratios.order) and options.afd != AUTO:
         tokens = deployment.workload.tokens_per_step
         refuse_speed(deployment, limit_s, float(ratios.step_s.min()) / tokens)
@@ -136,8 +125,8 @@ def price_ratios(deployment: Deployment, options: PlanOptions, limit_s: float | 
 
     Raises
     ------
-    InputError
-        As of :func:`apart_fits`.
+    InputError, InfeasibleError
+        As of :func:`apart_fits`, whatever the limit.
     """
     require_apart(deployment.model, deployment.workload)
     if (deployment.dcp or 1) > 1:
@@ -155,8 +144,10 @@ def price_ratios(deployment: Deployment, options: PlanOptions, limit_s: float | 
                 (id(sides.attention), id(sides.experts), id(sides.links), sides.crosses), []
             ).append(row)
     known = [row for group in rows.values() for row in group]
+    if not known and options.afd != AUTO:
+        _refuse_ratio(deployment, options)
     if not known:
-        return Ratios(deployment, (), (), np.zeros(0, np.int64), np.zeros(0), np.zeros(0), 0.0)
+        return Ratios(deployment, (), np.zeros(0, np.int64), np.zeros(0), np.zeros(0), 0.0)
     priced = [_Priced(deployment, group) for group in rows.values()]
     tokens = deployment.workload.tokens_per_step
     limit = np.inf if limit_s is None else limit_s * tokens
@@ -173,11 +164,38 @@ def price_ratios(deployment: Deployment, options: PlanOptions, limit_s: float | 
     return Ratios(
         deployment,
         tuple(row.layout for row in known),
-        tuple(row.slots for row in known),
         sequences,
         step_s,
         tokens * groups * sequences / step_s,
         most,
+    )
+
+
+def _refuse_ratio(deployment: Deployment, options: PlanOptions) -> NoReturn:
+    """Raise InfeasibleError: what binds where no layout of the ratio that is asked for fits."""
+    whose = f"{input_name('afd')} {options.afd} of {deployment.model.name} on {deployment.cluster.name}"
+    lacking, batch = list[tuple[float, str, float]](), deployment.workload.batch
+    for layout, slots in _layouts(deployment, options):
+        least = batch or batch_of(1, layout.group_gpus)
+        pools = zip(POOLS_APART, layout_memory(deployment, layout, 0, [slots]), strict=True)
+        lacking.append(max((part.used(least) - part.usable, pool, part.usable) for pool, part in pools))
+    if not lacking:
+        ours, theirs = options.afd.split(":")
+        raise InfeasibleError(
+            f"{whose}: a replica has that many GPUs, in equal parts of domains, {input_name('ep')} {theirs}, "
+            f"{input_name('stages')} 1, and a {input_name('tp')} of up to {TP_WIDTHS[-1]} that divides {ours} and "
+            f"the heads; {input_name('afd')} auto compares all ratios."
+        )
+    lack, pool, usable = min(lacking)
+    if lack <= 0:
+        raise InfeasibleError(
+            f"{whose}: {input_name('batch')} {batch:,.9g} is no whole number of sequences of an attention group, up "
+            f"to the {deployment.most_sequences:,} that engines run ({input_name('max_seqs')} allows more)."
+        )
+    need, room = (f"{size / 1e9:,.1f} GB" for size in (usable + lack, usable))
+    raise InfeasibleError(
+        f"HBM capacity binds: {whose}: a GPU of {pool} needs {need}, {room} are usable; {input_name('afd')} auto "
+        "compares all ratios."
     )
 
 

@@ -156,7 +156,7 @@ def _other_kind(chosen: Placed, ranked: Sequence[Candidate]) -> str:
     kind = "attention apart from the experts" if together else "attention and experts on the same GPUs"
     return (
         f"The best layout with {kind}, {best.layout.short(moe=True)}{turns or ''}, is estimated at "
-        f"{best.score.tok_s_per_gpu:,.0f} tok/s/GPU ({gain:+.1%})"
+        f"{best.score.tok_s_per_gpu:,.0f} tok/s/GPU ({gain:+.1%}) for decode on these GPUs"
     )
 
 

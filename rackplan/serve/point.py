@@ -8,6 +8,7 @@ import numpy as np
 
 from cost.calibration.errors import errors_in
 from cost.layouts import Sweep
+from cost.layouts.contexts import context_widths
 from cost.serving.serving import TWO_POOLS
 from cost.step.score import Score
 from placement.layouts.price import fitted_row
@@ -100,11 +101,13 @@ def _inside(request: PointRequest, way: Way, at: int) -> tuple[list[Picture], st
     pictures = [step, memory_picture(sweep.deployment, fit.layout, score)]
     if pooled:
         return pictures, "", {"experts": experts}
+    searched = len(context_widths(sweep.deployment, fit.layout.tp)) > 1
     order = PlanOrder(
         cluster=request.point.cluster,
         ep=fit.layout.ep if experts else None,
         tp=fit.layout.tp,
         stages=fit.layout.stages,
+        dcp=fit.layout.dcp if searched else None,
         batch=fit.batch,
     )
     data = {

@@ -237,13 +237,14 @@ class PlanOrder(PageRequest):
     ep: Width = None
     tp: Width = None
     stages: Width = None
+    dcp: Width = None
     batch: Batch | None = None
     loads: Annotated[str, checked(_loads)] = requests.DEFAULT_LOADS
     seconds: Annotated[requests.Number, Field(ge=0, le=600)] = 0.0
 
     def given(self, question: Question) -> dict[str, Any]:
         """Return library keywords for lengths, limits (none at a batch of its own), widths and batch."""
-        widths = {name: getattr(self, name) for name in ("ep", "tp", "stages", "batch")}
+        widths = {name: getattr(self, name) for name in ("ep", "tp", "stages", "dcp", "batch")}
         shared = {name: getattr(question, name, None) for name, width in widths.items() if width is None}
         limited = {
             name: value for name, value in question.given.items() if not (self.batch and "_ms" in name)

@@ -179,6 +179,9 @@ def test_who_copies_is_told_and_what_cannot_be_is_refused() -> None:
         planned("deepseek-v3", "hgx-h200@8", tp=4, dcp=8)
     with pytest.raises(InputError, match="keeps the cache of gpt-oss-120b once"):
         planned("gpt-oss-120b", "hgx-h200@8", dcp=2)
+    for width in (0, -1):
+        with pytest.raises(InputError, match=f"{width}: expected greater than or equal to 1"):
+            planned("deepseek-v3", "hgx-h200@8", dcp=width)
 
 
 @pytest.mark.parametrize(("context", "low", "high"), [(32_768, 8, 16), (65_536, 4, 8), (131_072, 2, 4)])

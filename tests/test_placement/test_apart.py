@@ -19,11 +19,12 @@ from placement.engines.export import export_plan
 from placement.engines.registry import ENGINES
 from placement.layouts.apart import price_ratios
 from placement.layouts.fitting import balanced_uses
+from placement.migrate.replan import ReplanOptions, replan_plan
 from placement.options import PlanOptions
 from placement.verify import verify_plan
 from rackplan.report.plan import plan_doc
 from test_placement.builders import deployed, joined, quick, reread
-from topology.base.errors import InputError
+from topology.base.errors import InfeasibleError, InputError
 
 
 def _drained_s(seconds: tuple[float, ...], visits: int, micro_batches: int) -> float:
@@ -144,7 +145,7 @@ def test_ratios_are_those_of_every_layout_scored_by_itself(cluster: str, limit_s
             scorer.at(n / layout.group_gpus) for n in range(1, most + 1, 1 + (most > 300) * (most // 300))
         )
         best = max([best, *(s.tok_s_per_gpu * gpus for s in fits if limit_s is None or s.step_s <= limit_s)])
-    first = next(ratios.fitted(int(ratios.order[0]))).scorer
+    first = next(ratios.fitted(int(ratios.order[0]), PlanOptions())).scorer
     layout = ratios.layouts[ratios.order[0]]
     found = first.at(ratios.sequences[ratios.order[0]] / layout.group_gpus)
     assert found.tok_s_per_gpu * gpus == pytest.approx(ratios.tok_s.max(), rel=1e-6)
@@ -160,6 +161,10 @@ def test_what_cannot_run_apart_is_refused() -> None:
         deployment = rackplan.make_deployment(model, "hgx-h200@64", **more)
         with pytest.raises(InputError, match="attention apart from the experts"):
             price_ratios(deployment, PlanOptions(afd="auto"), None)
+    deployment = rackplan.make_deployment("deepseek-v3", "hgx-h100@16")
+    for ratio, why in (("8:8", "HBM capacity binds: .* a GPU of experts needs"), ("10:10", "a replica has")):
+        with pytest.raises(InfeasibleError, match=why):
+            price_ratios(deployment, PlanOptions(afd=ratio), None)
 
 
 def test_a_plan_of_unlike_chips_names_the_gpus_of_both_pools_in_its_file() -> None:
@@ -177,6 +182,7 @@ def test_a_plan_of_unlike_chips_names_the_gpus_of_both_pools_in_its_file() -> No
         ("attention", 16, False),
         ("experts", 16, True),
     ]
+    assert replan_plan(plan, None, ReplanOptions(time_limit_s=0)).plan.failures is None
     with pytest.raises(InputError, match=r"afd-plugin"):
         export_plan(plan, ENGINES["sglang"], "plan.json")
 

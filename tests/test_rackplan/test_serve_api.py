@@ -250,6 +250,11 @@ def test_a_point_has_its_step_and_memory(client):
     assert ">KV cache: " in memory
     assert data["order"]["batch"] == edge["batch"][0]
     assert data["command"].startswith("rackplan plan --model mixtral-8x7b --cluster hgx-h100")
+    long = DECODE | {"model": {"name": "deepseek-v3"}, "clusters": [{"name": "hgx-h200@16"}], "isl": 65_536}
+    for layout, dcp in (("EP8 TP8 DCP8 PP1 x2", 8), ("EP8 TP8 PP1 x2", 1)):
+        asked = {"cluster": 0, "layout": layout, "batch": 1}
+        order = client.post("/api/point", json={"asked": long, "point": asked}).json()["order"]
+        assert (order["tp"], order["dcp"]) == (8, dcp)  # not as many as the search prefers
 
 
 def written(folder, **given):

@@ -112,14 +112,14 @@ DAMAGED: list[tuple[str, str, str]] = [
     ("m.yaml", MODEL.replace("[a, b]", "[core]"), r"above and below core \(a cycle\)"),
     ("m.yaml", MODEL.partition("[{switch: a")[0] + " []\n", "no hosts under a switch"),
     # CSV
-    ("l.csv", CSV.replace("rate", "rate,colour"), "line 1"),
-    ("l.csv", CSV + "h0.g0,h0.g0,1,25 GB/s\n", "line 4: joins 'h0.g0' to itself"),
-    ("l.csv", CSV + "h0.s0,h0.g0,1,25 GB/s\n", "line 4: duplicate link"),
-    ("l.csv", CSV + "h0.g1,l,1\n", "line 4"),
-    ("l.csv", CSV + "h0.g1,l,1.5,25 GB/s\n", "line 4: count '1.5'"),
+    ("l.csv", CSV.replace("rate", "rate,colour"), "unknown column .colour"),
+    ("l.csv", CSV + "h0.g0,h0.g0,1,25 GB/s\n", "row 4, column b: joins 'h0.g0' to itself"),
+    ("l.csv", CSV + "h0.s0,h0.g0,1,25 GB/s\n", "row 4, column b: duplicate link"),
+    ("l.csv", CSV + "h0.g1,l,1\n", "row 4: 3 cells"),
+    ("l.csv", CSV + "h0.g1,l,1.5,25 GB/s\n", "row 4, column count: 1.5 must be"),
     ("l.csv", CSV + "h0.fan1,h0.s0,1,25 GB/s\n", "'h0.fan1': unknown part"),
     ("l.csv", "a,b,count,rate\n", "has no links"),
-    ("l.csv", CSV + '"h0,1,25 GB/s\n', "is not CSV"),
+    ("l.csv", CSV + '"h0,1,25 GB/s\n', "not a CSV file"),
 ]
 
 

@@ -90,14 +90,10 @@ def parse_amd_smi(source: Source) -> NodeFound:
         chips=(),
         links=tuple((gpus[a], gpus[b], counts.get((a, b), 1)) for a, b in links),
         down=tuple((gpus[a], gpus[b], counts.get((a, b), 1)) for a, b in disabled),
-        hidden=False,
-        beyond=False,
         link_kind="pcie" if pcie and not xgmi else "xgmi",
         link_rate=rate,
-        nics=(),
         sockets=at,
         gpu_names=(GpuName("AMD's tool", "AMD"), *products),
-        readings=tuple(source.readings),
     )
 
 

@@ -6,8 +6,9 @@ they are taken from the catalog only where the user named a system, and otherwis
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeVar
 
@@ -28,7 +29,6 @@ from topology.catalog import (
 )
 from topology.catalog.spelled import fabric_called, find_gpu, find_system, spelled_gpus
 from topology.importers.found import FabricFound, Found, NodeFound, commonest
-from topology.importers.options import ImportOptions
 from topology.spec import FabricSpec, GpuSpec
 from topology.structures.domain import DomainSpec
 
@@ -36,6 +36,53 @@ T = TypeVar("T", int, float, Figure, FabricSpec)
 _SCALE_OUT = ("ib", "ethernet", "roce", "efa", "scale-out")
 _RATES = ("nic", "pcie", "socket_link", "join_leaves")
 Kind = Literal["read", "option", "assumed", "unused", "irregular"]
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """Options of ``rackplan import``, as typed.
+
+    Attributes
+    ----------
+    kind:
+        Kind of every file, where recognising it by content is not wanted.
+    gpu:
+        A GPU of the catalog, or a system of the catalog (which then also says what its nodes, domains and NICs
+        are), or a name of the user's own together with ``hbm``.
+    fabrics:
+        Fabrics of the catalog: a scale-up one for links inside a domain, a scale-out one for NICs.
+    nic, pcie, socket_link:
+        Rate of one NIC, one PCIe slot and the link between sockets, each per direction.
+    oversubscription:
+        Downlink rate of a leaf over its uplink rate, where a file does not count uplinks.
+    join_leaves:
+        Rate of one uplink of each switch that has none to a switch over them all, where a file ends in several.
+    domains:
+        ``leaf`` (hosts under the same leaves share a scale-up domain) or ``node`` (each host is one).
+    hosts:
+        Hostlist of the hosts that have GPUs, where a fabric's file has others too.
+    """
+
+    kind: str | None = None
+    gpu: str | None = None
+    gpus_per_node: int | None = None
+    fabrics: tuple[str, ...] = ()
+    nic: str | None = None
+    pcie: str | None = None
+    socket_link: str | None = None
+    hbm: str | None = None
+    oversubscription: float | None = None
+    join_leaves: str | None = None
+    domains: str | None = None
+    hosts: str | None = None
+
+    def __post_init__(self) -> None:
+        ratio = self.oversubscription
+        if ratio is not None and not (math.isfinite(ratio) and 0 < ratio <= 1000):
+            problem = "must be above 0 and at most 1000 (1: as downlinks)."
+            raise InputError(problem, field="oversubscription", value=f"{ratio:g}")
+        if self.domains not in (None, "leaf", "node"):
+            raise InputError("leaf or node.", field="domains", value=self.domains)
 
 
 class Remark(NamedTuple):
@@ -88,9 +135,9 @@ class Answers:
         values = {name: getattr(options, name) for name in (*_RATES, "oversubscription", "hbm")}
         self._unused = {name: value for name, value in values.items() if value is not None}
         self._rates = {
-            name: figure_of(self._unused[name], "byte/s", input_name(name), called(name))
-            for name in _RATES
-            if name in self._unused
+            name: figure_of(value, "byte/s", input_name(name), called(name))
+            for name, value in self._unused.items()
+            if name in _RATES
         }
         for file in files:
             for line in file.readings:
@@ -120,15 +167,24 @@ class Answers:
             raise InputError(f"{self.place}: {subject} not say {missing}: give {options}.")
 
     def _answer(
-        self, subject: str, option: str, option_value: T | None, known: T | None = None, source: str = ""
+        self,
+        subject: str,
+        option: str,
+        given: T | None,
+        known: T | None = None,
+        source: str = "",
+        question: tuple[str, str] | None = None,
     ) -> T | None:
-        """Return what an option gave, else what is ``known``, and say it of ``subject``."""
-        if option_value is not None:
+        """Return what an option gave, else what is ``known``, and say it of ``subject``; else ask the question."""
+        if given is not None:
             self._unused.pop(option, None)
-            self.say("option", f"{subject}: {_words(option_value)} ({called(option)}).")
-        elif known is not None:
+            self.say("option", f"{subject}: {_words(given)} ({called(option)}).")
+            return given
+        if known is not None:
             self.say("assumed", f"{subject}: {_words(known)}, {source or f'catalog system {self.name}'}.")
-        return known if option_value is None else option_value
+        elif question is not None:
+            self.ask(*question)
+        return known
 
     def _name_gpu(self, files: Sequence[Found]) -> None:
         """Take the GPU and its system from the option, else from the files; refuse files that say another GPU."""
@@ -199,16 +255,10 @@ class Answers:
     @cached_property
     def per_node(self) -> int:
         """GPUs under one host: as the user says, else those of the one system of this GPU."""
-        known, source = (
-            (self.system.gpus_per_node, self.system.part) if self.system is not None else (None, "")
-        )
-        option_value = self.options.gpus_per_node
-        count = self._answer(
-            "GPUs to a node", "gpus_per_node", option_value, known, f"catalog system {source}"
-        )
-        if count is None:
-            self.ask("the number of GPUs per node", f"{input_name('gpus_per_node')} N")
-        return count or 2
+        given, system = self.options.gpus_per_node, self.system
+        known, source = (system.gpus_per_node, f"catalog system {system.part}") if system else (None, "")
+        question = "the number of GPUs per node", f"{input_name('gpus_per_node')} N"
+        return self._answer("GPUs to a node", "gpus_per_node", given, known, source, question) or 2
 
     @cached_property
     def scale_up(self) -> FabricSpec:
@@ -232,12 +282,10 @@ class Answers:
     def nic(self) -> FabricSpec:
         """One NIC: as the user says, else the named system's."""
         rate, known = self._rates.get("nic"), self.design.fabric if self.design is not None else None
-        option_value = self.outer if rate is None else self.out_fabric(rate)
-        fabric = self._answer("NIC", "fabric" if rate is None else "nic", option_value, known)
-        if fabric is None:
-            name = f"{input_name('fabric')} NAME (like ib-ndr400)"
-            self.ask("the rate of a NIC", f"{input_name('nic')} RATE (like '400 Gb/s') or {name}")
-        return fabric or _UNKNOWN
+        option, given = ("fabric", self.outer) if rate is None else ("nic", self.out_fabric(rate))
+        name = f"{input_name('fabric')} NAME (like ib-ndr400)"
+        question = "the rate of a NIC", f"{input_name('nic')} RATE (like '400 Gb/s') or {name}"
+        return self._answer("NIC", option, given, known, question=question) or _UNKNOWN
 
     @property
     def nics_per_gpu(self) -> int:
@@ -264,32 +312,28 @@ class Answers:
     @cached_property
     def socket_link(self) -> FabricSpec:
         """The link between two sockets of a host."""
-        option_value = self._rates.get("socket_link")
-        rate = self._answer("Link between sockets, each way", "socket_link", option_value)
-        if rate is None:
-            self.ask("the rate between its sockets", f"{input_name('socket_link')} RATE (like '100 GB/s')")
+        given, subject = self._rates.get("socket_link"), "Link between sockets, each way"
+        question = "the rate between its sockets", f"{input_name('socket_link')} RATE (like '100 GB/s')"
+        rate = self._answer(subject, "socket_link", given, question=question)
         return inner_fabric("socket-link", rate) if rate else _UNKNOWN
 
     @cached_property
     def oversubscription(self) -> float:
         """Downlink over uplink rate of a leaf: as the user says, else the named system's."""
-        option_value = self.options.oversubscription
+        given, subject = self.options.oversubscription, "Uplinks of a leaf, oversubscribed by"
         known = self.design.oversubscription if self.design is not None else None
-        ratio = self._answer("Uplinks of a leaf, oversubscribed by", "oversubscription", option_value, known)
-        if ratio is None:
-            ask = f"{input_name('oversubscription')} R (1: as many as downlinks)"
-            self.ask("the number of uplinks of a leaf", ask)
-        return ratio or 1.0
+        ask = f"{input_name('oversubscription')} R (1: as many as downlinks)"
+        question = "the number of uplinks of a leaf", ask
+        return self._answer(subject, "oversubscription", given, known, question=question) or 1.0
 
     def join_leaves(self, tops: int) -> Figure:
         """Return the uplink of each of the ``tops`` switches that nothing joins."""
         subject = f"Root switch over {tops} switches without uplinks, an uplink of each"
-        rate = self._answer(subject, "join_leaves", self._rates.get("join_leaves"))
-        if rate is None:
-            root = f"{input_name('join_leaves')} RATE (a root switch with one uplink from each)"
-            hosts = f"{input_name('hosts')} LIST if the hosts of some have no GPUs"
-            options = f"the fabric's own file, {root}, or {hosts}"
-            self.ask(f"how its {tops} separate switches are connected", options)
+        root = f"{input_name('join_leaves')} RATE (a root switch with one uplink from each)"
+        hosts = f"{input_name('hosts')} LIST if the hosts of some have no GPUs"
+        options = f"the fabric's own file, {root}, or {hosts}"
+        question = f"how its {tops} separate switches are connected", options
+        rate = self._answer(subject, "join_leaves", self._rates.get("join_leaves"), question=question)
         return rate or _UNKNOWN.link_bytes_per_s
 
     def out_fabric(self, rate: Figure) -> FabricSpec:

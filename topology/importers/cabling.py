@@ -11,14 +11,12 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import TypeVar
 
 import networkx as nx
 
-from topology.base.figures import Figure
 from topology.base.names import natural
 from topology.importers.found import FabricFound, PortFound, TrunkFound, commonest, levels_above, listed
 from topology.importers.source import Source
@@ -30,34 +28,15 @@ _MANAGEMENT = re.compile(r"(^|[^a-z])c?ufm([^a-z]|$)", re.IGNORECASE)
 _Key = TypeVar("_Key", bound=Hashable)
 
 
-@dataclass
-class Adapter:
-    """One cabled adapter port; ``host`` and ``nic`` are empty where its description does not name them."""
-
-    host: str
-    nic: str
-    switch: str
-    switch_port: int
-    rate: Figure | None
-    place: str
-    rail: int | None = None
-    pod: int = -1
-
-    @property
-    def slot(self) -> tuple[int, int]:
-        """Pod and switch port."""
-        return self.pod, self.switch_port
-
-
-def _by(adapters: Iterable[Adapter], key: Callable[[Adapter], _Key]) -> dict[_Key, list[Adapter]]:
-    groups: dict[_Key, list[Adapter]] = defaultdict(list)
+def _by(adapters: Iterable[PortFound], key: Callable[[PortFound], _Key]) -> dict[_Key, list[PortFound]]:
+    groups: dict[_Key, list[PortFound]] = defaultdict(list)
     for adapter in adapters:
         groups[key(adapter)].append(adapter)
     return groups
 
 
 def cabled_fabric(
-    source: Source, switches: Iterable[str], adapters: list[Adapter], trunks: Collection[TrunkFound]
+    source: Source, switches: Collection[str], adapters: list[PortFound], trunks: Collection[TrunkFound]
 ) -> FabricFound:
     """Return the InfiniBand fabric of named switches and adapters."""
     report = source.anomalies
@@ -68,15 +47,15 @@ def cabled_fabric(
     rails = _rank(adapters)
     pods = _pods(adapters)
     for hca in adapters:
-        hca.pod = pods[hca.switch]
         if hca.host in _GENERIC:
-            hca.host = f"{hca.host}-pod{hca.pod}-port{hca.switch_port}"
+            hca.host = f"{hca.host}-pod{pods[hca.switch]}-port{hca.switch_port}"
     leaf_rails = _leaf_rails(adapters, rails)
     adapters = _without_foreign(adapters, leaf_rails, rails, report)
-    _place_unnamed(adapters, leaf_rails, report)
+    _place_unnamed(adapters, leaf_rails, pods, report)
     joined = nx.Graph([trunk.ends for trunk in trunks])
+    joined.add_nodes_from(switches)
     leaves = _by(adapters, lambda hca: hca.switch)
-    levels = levels_above((name for name in switches if name in leaves), joined.adj)
+    levels = levels_above([name for name in switches if name in leaves], joined)
     if adrift := [name for name in switches if name not in levels]:
         report.append(f"{source.name}: {listed(adrift)}: no host is reachable from it; left out.")
     hosts = _by(adapters, lambda hca: hca.host)
@@ -90,16 +69,18 @@ def cabled_fabric(
     return FabricFound(
         hosts={hca.host: hosts[hca.host][0].place for hca in adapters},
         switches=levels,
-        ports=tuple(PortFound(a.host, a.switch, a.place, a.nic, a.rate, a.rail) for a in adapters),
+        ports=tuple(adapters),
         trunks=tuple(trunk for trunk in trunks if levels.keys() >= set(trunk.ends)),
-        pods={host: f"pod{commonest(adapter.pod for adapter in members)}" for host, members in hosts.items()},
+        pods={
+            host: f"pod{commonest(pods[hca.switch] for hca in members)}" for host, members in hosts.items()
+        },
         switch_rails=leaf_rails,
         rails=rails,
         infiniband=True,
     )
 
 
-def _rank(adapters: Sequence[Adapter]) -> int:
+def _rank(adapters: Sequence[PortFound]) -> int:
     """Give adapters their rail, the rank of their number in its naming scheme, and return how many there are.
 
     A number that a tenth of the scheme's usual adapters have is a rail.
@@ -117,7 +98,7 @@ def _rank(adapters: Sequence[Adapter]) -> int:
     return 1 + max(ranks.values(), default=-1)
 
 
-def _pods(adapters: Sequence[Adapter]) -> dict[str, int]:
+def _pods(adapters: Sequence[PortFound]) -> dict[str, int]:
     """Return the pod of each leaf: leaves that share most of their named hosts."""
     leaves = _by(adapters, lambda hca: hca.switch)
     hosts = {leaf: {hca.host for hca in named} - _GENERIC - {""} for leaf, named in leaves.items()}
@@ -134,7 +115,7 @@ def _pods(adapters: Sequence[Adapter]) -> dict[str, int]:
     return pods
 
 
-def _leaf_rails(adapters: Sequence[Adapter], rails: int) -> dict[str, int]:
+def _leaf_rails(adapters: Sequence[PortFound], rails: int) -> dict[str, int]:
     """Return the rail of each leaf, if leaves have one: no host is on a leaf twice."""
     per_leaf: dict[str, Counter[int]] = defaultdict(Counter)
     for hca in adapters:
@@ -150,8 +131,8 @@ def _leaf_rails(adapters: Sequence[Adapter], rails: int) -> dict[str, int]:
 
 
 def _without_foreign(
-    adapters: Sequence[Adapter], leaf_rails: Mapping[str, int], rails: int, report: list[str]
-) -> list[Adapter]:
+    adapters: Sequence[PortFound], leaf_rails: Mapping[str, int], rails: int, report: list[str]
+) -> list[PortFound]:
     """Leave out hosts all of whose adapters are on leaves of other rails: they are not cabled as GPU hosts."""
     gone = {
         host: members
@@ -166,7 +147,9 @@ def _without_foreign(
     return [hca for hca in adapters if hca.host not in gone]
 
 
-def _place_unnamed(adapters: Sequence[Adapter], leaf_rails: Mapping[str, int], report: list[str]) -> None:
+def _place_unnamed(
+    adapters: Sequence[PortFound], leaf_rails: Mapping[str, int], pods: Mapping[str, int], report: list[str]
+) -> None:
     """Give adapters without a host's name to the host on the same port of the other leaves of their pod.
 
     The others are the fewest hosts that explain them: those of one port, then what is left.
@@ -174,29 +157,33 @@ def _place_unnamed(adapters: Sequence[Adapter], leaf_rails: Mapping[str, int], r
     unnamed = [hca for hca in adapters if not hca.host]
     if not unnamed:
         return
-    named = _by((hca for hca in adapters if hca.host), lambda hca: hca.slot)
+
+    def slot(hca: PortFound) -> tuple[int, int]:
+        return pods[hca.switch], hca.switch_port
+
+    named = _by((hca for hca in adapters if hca.host), slot)
     on_leaf = {(hca.switch, hca.host) for hca in adapters if hca.host}
-    unplaced: list[Adapter] = []
+    unplaced: list[PortFound] = []
     for hca in unnamed:
-        counts = Counter(neighbour.host for neighbour in named.get(hca.slot, ())).most_common(2)
+        counts = Counter(neighbour.host for neighbour in named.get(slot(hca), ())).most_common(2)
         clear = counts and (len(counts) == 1 or counts[0][1] > counts[1][1])
         if clear and (hca.switch, counts[0][0]) not in on_leaf:
             hca.host = counts[0][0]
             on_leaf.add((hca.switch, hca.host))
         else:
             unplaced.append(hca)
-    by_slot = _by(unplaced, lambda hca: hca.slot)
+    by_slot = _by(unplaced, slot)
     groups = {slot: members for slot, members in by_slot.items() if len(members) > 1}
     lone = (members[0] for members in by_slot.values() if len(members) == 1)
     for hca in sorted(lone, key=lambda a: (a.switch, a.switch_port)):
-        same_pod = (members for (pod, _), members in groups.items() if pod == hca.pod)
+        same_pod = (members for (pod, _), members in groups.items() if pod == pods[hca.switch])
         lacking = [
             members for members in same_pod if hca.switch not in {neighbour.switch for neighbour in members}
         ]
         if len(lacking) == 1:
             lacking[0].append(hca)
         else:
-            groups[hca.slot] = [hca]
+            groups[slot(hca)] = [hca]
     for (pod, port), members in groups.items():
         for hca in members:
             hca.host = f"unnamed-pod{pod}-port{port}"
@@ -204,9 +191,9 @@ def _place_unnamed(adapters: Sequence[Adapter], leaf_rails: Mapping[str, int], r
         hca.rail = leaf_rails.get(hca.switch, hca.rail)
     assigned, new = (
         len(unnamed) - len(unplaced),
-        f"{len(unplaced)} taken as {len(groups)} hosts (unnamed-...) by port",
+        f"{len(unplaced)} taken as {len(groups)} hosts (unnamed-...)",
     )
     report.append(
         f"{unnamed[0].place}: {len(unnamed)} adapters do not name their host: {assigned} assigned to the host on "
-        f"the same port of the other leaves, {new}."
+        f"the same port of the other leaves, {new} by port."
     )

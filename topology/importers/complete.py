@@ -16,7 +16,7 @@ from topology.catalog import systems_of
 from topology.cluster import ClusterSpec
 from topology.files.plausible import check_raw_links
 from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS, SCALE_UP_KINDS
-from topology.importers.answers import Answers, Remark, inner_fabric
+from topology.importers.answers import Answers, ImportOptions, Remark, inner_fabric
 from topology.importers.build import build
 from topology.importers.draft import Draft
 from topology.importers.found import (
@@ -33,7 +33,6 @@ from topology.importers.found import (
 from topology.importers.hosts import add_domain, check_rate
 from topology.importers.merge import domains_of, merged
 from topology.importers.nics import add_nics
-from topology.importers.options import ImportOptions
 from topology.spec import FabricSpec
 
 

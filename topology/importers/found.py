@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
+import networkx as nx
 from networkx.utils import UnionFind
 
 from topology.base.figures import Figure
@@ -17,7 +18,6 @@ from topology.importers.source import Source
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
-Name = TypeVar("Name", str, int)
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ class NodeFound(Found):
     gpus: tuple[str, ...]
     chips: tuple[str, ...]
     links: tuple[tuple[str, str, int], ...]
-    hidden: bool
-    beyond: bool
-    link_kind: str
-    nics: tuple[NicFound, ...]
+    hidden: bool = False
+    beyond: bool = False
+    link_kind: str = ""
+    nics: tuple[NicFound, ...] = ()
     link_rate: Figure | None = None
     sockets: tuple[str, ...] = ()
     pcie: tuple[Figure | None, ...] = ()
@@ -130,15 +130,16 @@ class NodeFound(Found):
         return len(sockets) > 1 and (set(linked) != sockets or not one_fabric)
 
 
-@dataclass(frozen=True)
+@dataclass
 class PortFound:
-    """A host's NIC port and the switch it is cabled to; no ``nic``: all the NICs of the host."""
+    """A host's NIC port and the switch it is cabled to, by its port; no ``nic``: all the NICs of the host."""
 
     host: str
     switch: str
     place: str
     nic: str = ""
     rate: Figure | None = None
+    switch_port: int = 0
     rail: int | None = None
 
 
@@ -227,17 +228,14 @@ def switch_kind(level: int) -> str:
     return ("leaf", "spine", "core")[min(level, 3) - 1]
 
 
-def levels_above(leaves: Iterable[Name], joined: Mapping[Name, Iterable[Name]]) -> dict[Name, int]:
+def levels_above(leaves: Iterable[str], joined: nx.Graph[str]) -> dict[str, int]:
     """Return the level of every switch: 1 of leaves, then one more with each hop; none of what is not reached."""
     levels = dict.fromkeys(leaves, 1)
-    edge = list(levels)
-    while edge:
-        edge = [
-            neighbour
-            for name in edge
-            for neighbour in sorted(joined.get(name, ()))
-            if neighbour not in levels and not levels.update({neighbour: levels[name] + 1})
-        ]
+    reached = list(levels)
+    for name in reached:
+        new = [neighbour for neighbour in sorted(joined[name]) if neighbour not in levels]
+        levels |= dict.fromkeys(new, levels[name] + 1)
+        reached += new
     return levels
 
 

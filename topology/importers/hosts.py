@@ -43,7 +43,7 @@ def usual_host(answers: Answers, gpus: int) -> NodeFound:
     names, system = tuple(f"GPU{number}" for number in range(gpus)), answers.system
     if system is not None and system.switched:
         to_chips = tuple((name, "switch", system.links_per_gpu) for name in names)
-        return NodeFound(names, ("switch",), to_chips, hidden=True, beyond=False, link_kind="", nics=())
+        return NodeFound(names, ("switch",), to_chips, hidden=True)
     if system is None and answers.named:
         option = "a node's `nvidia-smi topo -m` or NCCL XML too"
         if systems := answers.system_names:
@@ -55,7 +55,7 @@ def usual_host(answers: Answers, gpus: int) -> NodeFound:
         raise InputError(problem, field="gpu", value=answers.options.gpu)
     count = system.links_per_neighbour if isinstance(system, MeshDomain) else 1
     links = tuple((a, b, count) for a, b in combinations(names, 2))
-    return NodeFound(names, (), links, hidden=False, beyond=False, link_kind="", nics=())
+    return NodeFound(names, (), links)
 
 
 def checked_host(node: NodeFound, host: str, answers: Answers) -> NodeFound:
@@ -82,12 +82,8 @@ def checked_host(node: NodeFound, host: str, answers: Answers) -> NodeFound:
     per = node.links_of_gpus
     fitted = list(links_of(node.gpus, (*node.links, *node.down)).values())
     if node.hidden and not node.beyond and node.kind == "topo-m":
-        catalog_links, bundle, peer_count = (
-            system.links_per_gpu if system else 0,
-            max(per.values()),
-            len(per) - 1,
-        )
-        if set(per.values()) == {bundle} and bundle != catalog_links == bundle * peer_count:
+        catalog_links, bundle = system.links_per_gpu if system else 0, max(per.values())
+        if set(per.values()) == {bundle} and bundle != catalog_links == bundle * (len(per) - 1):
             links = tuple((a, b, bundle) for a, b in combinations(node.gpus, 2))
             return replace(node, chips=(), links=links, hidden=False)
     count = max(set(fitted) - {0}, key=fitted.count, default=0)

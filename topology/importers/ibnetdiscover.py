@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from topology.base.figures import Evidence, Figure
 from topology.base.reading import shown
-from topology.importers.cabling import Adapter, cabled_fabric
-from topology.importers.found import FabricFound, Format, TrunkFound, listed
+from topology.importers.cabling import cabled_fabric
+from topology.importers.found import FabricFound, Format, PortFound, TrunkFound, listed
 from topology.importers.source import Source
 
 _DEVICE = re.compile(r'(Switch|Ca|Rt)\s+(\d{1,9})\s+"([SHR]-[0-9a-fA-F]+)"\s*(?:#\s*"([^"]*)")?.*')
@@ -80,7 +80,7 @@ def parse_ibnetdiscover(source: Source) -> FabricFound:
     order = {guid: place for place, guid in enumerate(ports.names)}
     cables = sorted(ports.cables.items(), key=lambda item: (order[item[0][0]], item[0][1]))
     several = Counter(guid for guid, _ in ports.cables)
-    adapters: list[Adapter] = []
+    adapters: list[PortFound] = []
     links: dict[tuple[str, str], list[_Cable]] = defaultdict(list)
     for (guid, port), cable in cables:
         if guid.startswith("H") and _SHARP not in ports.names[guid]:
@@ -89,7 +89,7 @@ def parse_ibnetdiscover(source: Source) -> FabricFound:
             host, nic = _host_and_nic(ports.names[guid])
             nic = f"{nic}.{port}" if nic and several[guid] > 1 else nic
             rate, place = _figure(source, cable), source.at(cable.line)
-            adapters.append(Adapter(host, nic, names[cable.far], cable.far_port, rate, place))
+            adapters.append(PortFound(host, names[cable.far], place, nic, rate, cable.far_port))
         elif guid in names and cable.far in names and guid < cable.far:
             links[names[guid], names[cable.far]].append(cable)
     trunks = [_trunk(source, ends, group) for ends, group in links.items()]

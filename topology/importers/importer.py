@@ -12,10 +12,10 @@ from pathlib import Path
 
 from topology.base.errors import InputError, printable
 from topology.importers import amd_smi, ibnetdiscover, links_csv, nccl_xml, slurm, topo_m, topograph
+from topology.importers.answers import ImportOptions
 from topology.importers.complete import Imported, complete
 from topology.importers.found import Found, NodeFound
 from topology.importers.hostlist import expand_hosts
-from topology.importers.options import ImportOptions
 from topology.importers.source import Source, read_source
 
 FORMATS = (
@@ -71,8 +71,9 @@ def parse(source: Source, kind: str | None = None) -> Found:
     if kind is not None and kind not in KINDS:
         raise InputError(f"not one of {', '.join(KINDS)}.", field="kind", value=kind)
     kind = kind or kind_of(source)
-    parsed = FORMATS[KINDS.index(kind)].parse(source)
-    return replace(parsed, place=source.name, kind=kind, anomalies=tuple(map(printable, source.anomalies)))
+    parsed, anomalies = FORMATS[KINDS.index(kind)].parse(source), tuple(map(printable, source.anomalies))
+    readings = tuple(source.readings)
+    return replace(parsed, place=source.name, kind=kind, anomalies=anomalies, readings=readings)
 
 
 def import_files(paths: Sequence[str], options: ImportOptions) -> Imported:

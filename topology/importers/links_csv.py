@@ -9,7 +9,6 @@ then a core.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator
 from itertools import accumulate
@@ -21,8 +20,8 @@ from topology.base.figures import Figure
 from topology.base.names import natural
 from topology.base.reading import shown
 from topology.base.schema import figure_of
+from topology.base.table import Table
 from topology.base.units import plural
-from topology.base.values import MAX_COUNT
 from topology.build import MAX_GPUS
 from topology.graph import SCALE_UP_KINDS
 from topology.importers.found import Format, GraphFound, levels_above, switch_kind
@@ -44,39 +43,22 @@ def looks_like_links_csv(text: str) -> bool:
 def parse_links_csv(source: Source) -> GraphFound:
     """Return the nodes and links."""
     links: dict[tuple[str, str], tuple[int, Figure]] = {}
-    for number, row in _rows(source):
-        a, b, count = row["a"], row["b"], row.get("count") or "1"
+    if not looks_like_links_csv(source.text):
+        raise source.error(1, f"must name the columns {','.join(_COLUMNS)}, each once (count if any).")
+    for row in Table.of_text(source.text, source.name).of_columns(_COLUMNS).rows(_NEEDED):
+        a, b = row.need("a"), row.need("b")
         if a == b:
-            raise source.error(number, f"joins {shown(a)} to itself.")
+            row.fail("b", f"joins {shown(a)} to itself.")
         if (a, b) in links or (b, a) in links:
-            raise source.error(number, f"duplicate link of {shown(a)} and {shown(b)}; add up their `count`.")
-        if not re.fullmatch(r"[0-9]{1,9}", count) or not 1 <= int(count) <= MAX_COUNT:
-            raise source.error(number, f"count {shown(count)}: must be a whole number from 1.")
-        rate = figure_of(row["rate"], "byte/s", f"{source.at(number)}, column rate", source.name)
-        links[a, b] = int(count), rate
+            row.fail("b", f"duplicate link of {shown(a)} and {shown(b)}; add up their `count`.")
+        rate = figure_of(row.need("rate"), "byte/s", row.at("rate"), source.name)
+        links[a, b] = row.count("count", 1, least=1), rate
+    if not links:
+        raise source.error(None, "has no links.")
     graph: nx.Graph[str] = nx.Graph(list(links))
     return GraphFound(
         nodes=tuple(_nodes(source, graph)), links=tuple((a, b, *link) for (a, b), link in links.items())
     )
-
-
-def _rows(source: Source) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the cells of each row that is not blank, with its line."""
-    try:
-        header, *lines = ([cell.strip() for cell in row] for row in csv.reader(source.lines, strict=True))
-    except csv.Error as error:
-        raise source.error(None, f"is not CSV ({error}).") from None
-    if not set(_NEEDED) <= set(header) <= set(_COLUMNS) or len(set(header)) < len(header):
-        raise source.error(1, f"must name the columns {','.join(_COLUMNS)}, each once (count if any).")
-    if not any(map(any, lines)):
-        raise source.error(None, "has no links.")
-    for number, cells in enumerate(lines, 2):
-        row = dict(zip(header, cells, strict=False))
-        if any(cells):
-            if len(cells) != len(header) or not all(row[name] for name in _NEEDED):
-                needed = ", ".join(header)
-                raise source.error(number, f"needs a cell for each of {needed}; is the file truncated?")
-            yield number, row
 
 
 def _nodes(source: Source, graph: nx.Graph[str]) -> Iterator[tuple[str, str, str | None, str | None]]:
@@ -102,8 +84,7 @@ def _nodes(source: Source, graph: nx.Graph[str]) -> Iterator[tuple[str, str, str
         if (host,) not in domains:
             domains.update(dict.fromkeys(nx.node_connected_component(scale_up, (host,)), host))
     switches = graph.subgraph(name for name in names if name not in kinds)
-    leaves = [name for name in switches if kinds.keys() & graph[name]]
-    levels = levels_above(sorted(leaves, key=natural), switches.adj)
+    levels = levels_above([name for name in switches if kinds.keys() & graph[name]], switches)
     for name in names:
         kind, begin = kinds.get(name), name.rpartition(".")[0]
         if kind is None and name not in levels:

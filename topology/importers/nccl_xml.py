@@ -9,16 +9,18 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from xml.parsers import expat
 
+from topology.base.errors import InputError
 from topology.base.figures import Evidence, Figure
-from topology.base.reading import shown
+from topology.base.reading import DEEPEST, shown
 from topology.base.units import format_quantity
+from topology.base.values import MAX_COUNT, require_name
 from topology.importers.found import Format, NicFound, NodeFound, commonest
 from topology.importers.gpu_names import GpuName, architecture, pci_device
 from topology.importers.pcie import distance, kept_switches, nearest
 from topology.importers.source import Source
-from topology.importers.xml_tree import Element, parse_xml
 
 _GPU_CLASSES = ("0x0302", "0x0300", "0x0380", "0x1200")
 _GPU_CLASS = "0x0302"
@@ -37,6 +39,40 @@ _MAX_MEGABITS = 10_000_000
 _Links = Counter[tuple[str, str]]
 
 
+@dataclass(eq=False)
+class _Element:
+    """One XML element: its attributes, children in order, and the line of its start tag."""
+
+    source: Source
+    tag: str
+    attributes: dict[str, str]
+    line: int
+    children: list[_Element] = field(default_factory=list)
+
+    def all(self, tag: str) -> list[_Element]:
+        """Return the children called ``tag``."""
+        return [child for child in self.children if child.tag == tag]
+
+    def get(self, name: str) -> str:
+        """Return an attribute, empty where it is absent."""
+        return self.attributes.get(name, "")
+
+    def text(self, name: str) -> str:
+        """Return an attribute that must be there and not empty."""
+        value = self.get(name).strip()
+        if not value:
+            raise self.source.error(self.line, f"<{self.tag}> has no `{name}`.")
+        return require_name(value, f"{self.source.at(self.line)}: <{self.tag}> {name}")
+
+    def count(self, name: str, *, minimum: int = 1, maximum: int = MAX_COUNT) -> int:
+        """Return an attribute that is a whole number from ``minimum`` to ``maximum``."""
+        text = self.text(name)
+        if not text.isdecimal() or len(text) > 12 or not minimum <= int(text) <= maximum:
+            must = f"must be a whole number from {minimum} to {maximum}"
+            raise self.source.error(self.line, f"<{self.tag} {name}={shown(text)}> {must}.")
+        return int(text)
+
+
 @dataclass(frozen=True, eq=False)
 class _Device:
     """A PCI device, ``bridges`` those above it from the root down; without a ``busid`` NICs that name none.
@@ -44,20 +80,20 @@ class _Device:
     ``dies`` are the elements that speak of a GPU: two, where those of a package are listed apart.
     """
 
-    element: Element
+    element: _Element
     busid: str
     kind: str
     socket: str
     bridges: tuple[str, ...]
-    dies: Sequence[Element]
-    nics: Sequence[Element]
+    dies: Sequence[_Element]
+    nics: Sequence[_Element]
 
     @property
     def is_leaf(self) -> bool:
         return bool(self.busid) and not self.element.children
 
 
-def _devices(element: Element, socket: str, bridges: tuple[str, ...]) -> Iterator[_Device]:
+def _devices(element: _Element, socket: str, bridges: tuple[str, ...]) -> Iterator[_Device]:
     """Yield what is at and below ``element``, in the order of the file."""
     if element.tag == "pci":
         busid, kind = element.text("busid").lower(), element.get("class").lower()
@@ -73,7 +109,7 @@ def _devices(element: Element, socket: str, bridges: tuple[str, ...]) -> Iterato
 
 def parse_nccl_xml(source: Source) -> NodeFound:
     """Return the inside of the host that the file is of."""
-    root = parse_xml(source)
+    root = _parse_xml(source)
     if root.tag == "graphs":
         why = "is an NCCL graph (the routes NCCL chose), not a topology: dump one with NCCL_TOPO_DUMP_FILE."
         raise source.error(root.line, why)
@@ -137,7 +173,6 @@ def parse_nccl_xml(source: Source) -> NodeFound:
         uplinks=uplinks | slots,
         devices=len(cards),
         gpu_names=_gpu_names(source, packages, devices, tags),
-        readings=tuple(source.readings),
     )
 
 
@@ -172,7 +207,7 @@ def _links(source: Source, gpus: Sequence[_Device], names: Mapping[str, str]) ->
     return tags, to_chip
 
 
-def _links_of_die(source: Source, die: Element, busid: str, names: Mapping[str, str]) -> _Links:
+def _links_of_die(source: Source, die: _Element, busid: str, names: Mapping[str, str]) -> _Links:
     """Return the links of one die by kind and target: a bus id, and that of a GPU is in the file."""
     counts = _Links()
     for link in die.children:
@@ -243,7 +278,7 @@ def _note_slow(source: Source, rates: Mapping[str, Figure | None], kind: str, no
             source.note(None, f"{noun} of {name} runs at {rate_text}, that of most {kind}s at {usual_text}.")
 
 
-def _speed(source: Source, net: Element) -> Figure | None:
+def _speed(source: Source, net: _Element) -> Figure | None:
     """Return the rate of a NIC port, None where the driver does not know it."""
     if net.get("speed").strip() in ("", "-1"):
         return None
@@ -257,7 +292,7 @@ def _speed(source: Source, net: Element) -> Figure | None:
     return Figure(bits / 8, "byte/s", Evidence.MEASURED, where, text) if speed else None
 
 
-def _pcie(element: Element) -> Figure | None:
+def _pcie(element: _Element) -> Figure | None:
     """Return the rate of a device's PCIe link, per direction: transfers x lanes x line code."""
     speed, width = element.get("link_speed"), element.get("link_width")
     match = _GT.match(speed)
@@ -283,6 +318,46 @@ def _gpu_names(
     named = dict.fromkeys(name for name in ids if name is not None)
     links = [GpuName(f"{_VENDORS[tag]}'s {tag}", _VENDORS[tag]) for tag in sorted(tags)]
     return (*(architecture(target) for target in targets if target), *named, *links)
+
+
+def _parse_xml(source: Source) -> _Element:
+    """Return the root element of an XML text.
+
+    Raises
+    ------
+    InputError
+        If the text is not well-formed (of a cut file the message names the element left open), nested too
+        deeply, or has a document type or entities.
+    """
+    parser = expat.ParserCreate()
+    root = _Element(source, "", {}, 0)
+    path = [root]
+
+    def refuse(*_: object) -> None:
+        problem = "a document type or entity (<!DOCTYPE ...>) is not supported; remove it."
+        raise source.error(parser.CurrentLineNumber, problem)
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        element = _Element(source, tag, attributes, parser.CurrentLineNumber)
+        if len(path) > DEEPEST:
+            raise source.error(element.line, f"elements are nested more than {DEEPEST} levels deep.")
+        path[-1].children.append(element)
+        path.append(element)
+
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
+    parser.StartElementHandler = start
+    parser.EndElementHandler = lambda _: path.pop()
+    try:
+        parser.Parse(source.text.strip(), True)
+    except expat.ExpatError as error:
+        problem = expat.ErrorString(error.code)
+        if path[1:]:
+            problem += f"; <{path[-1].tag}> of line {path[-1].line} is not closed"
+        where = f"{source.at(error.lineno)}: column {error.offset + 1}"
+        raise InputError(f"{where}: not valid XML ({problem}).") from None
+    except (ValueError, LookupError) as error:
+        raise source.error(None, f"not valid XML ({shown(str(error))}).") from None
+    return root.children[0]
 
 
 FORMAT = Format("nccl-xml", parse_nccl_xml, in_text=lambda text: text.lstrip().startswith("<"))

@@ -72,7 +72,6 @@ def parse_topo_m(source: Source) -> NodeFound:
         chips=("switch",) if hidden else (),
         links=links,
         hidden=hidden,
-        beyond=False,
         link_kind="nvlink" if links else "pcie",
         nics=tuple(
             NicFound(legend.get(nic, nic), nearby, switches=switches[nic], socket=beside.get(nic, ""))
@@ -84,7 +83,6 @@ def parse_topo_m(source: Source) -> NodeFound:
             GpuName("NVIDIA's nvidia-smi", "NVIDIA"),
             *(product(name, "NVIDIA") for name in dict.fromkeys(_PRODUCT.findall(plain.text))),
         ),
-        readings=tuple(plain.readings),
     )
 
 

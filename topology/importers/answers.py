@@ -223,15 +223,13 @@ class Answers:
 
     def _named(self, text: str) -> tuple[GpuSpec, str | None]:
         """Return the GPU, and the system if ``text`` names one; with a memory of its own only exact names count."""
-        name, hbm = text if text in cluster_names() else None, self.options.hbm
-        if name is None and text in gpu_names():
-            return load_gpu(text), None
-        if name is None and hbm is not None:
+        hbm, systems = self.options.hbm, cluster_names()
+        if hbm is not None and text not in (*systems, *gpu_names()):
             del self._unused["hbm"]
             return _gpu(text, hbm_bytes=figure_of(hbm, "byte", input_name("hbm"), called("hbm"))), None
-        if name is None and (known := find_gpu(text)) is not None:
+        if text not in systems and (known := find_gpu(text)) is not None:
             return load_gpu(known), None
-        if (name := name or find_system(text)) is not None:
+        if (name := find_system(text)) is not None:
             return load_domain(name).gpu, name
         near, remedy = spelled_gpus().near(text), f"its memory too, like {input_name('hbm')} '48 GB'"
         raise InputError(

@@ -60,9 +60,8 @@ class Draft:
         """The graph; rejected if a rate implies more links between two parts than supported."""
         for (a, b), (_, count) in self.links.items():
             if count > MAX_COUNT:
-                raise InputError(
-                    f"{a} and {b} are connected by {count:.3g} links; the maximum is {MAX_COUNT:,}."
-                )
+                limit = f"the maximum is {MAX_COUNT:,}"
+                raise InputError(f"{a} and {b} are connected by {count:.3g} links; {limit}.")
         links = (RawLink(between=pair, fabric=fabric, count=n) for pair, (fabric, n) in self.links.items())
         return RawTopology(nodes=tuple(self.nodes.values()), links=tuple(links))
 

@@ -75,10 +75,9 @@ def checked_host(node: NodeFound, host: str, answers: Answers) -> NodeFound:
             f"{node.place}: {host} has {node.gpu_count} GPUs, but {input_name('gpus_per_node')} says {expected}."
         )
     if not node.gpus:
-        stand_in = usual_host(answers, node.devices)
-        return replace(
-            node, gpus=stand_in.gpus, chips=stand_in.chips, links=stand_in.links, hidden=stand_in.hidden
-        )
+        usual_node = usual_host(answers, node.devices)
+        inside = {key: getattr(usual_node, key) for key in ("gpus", "chips", "links", "hidden")}
+        return replace(node, **inside)
     per = node.links_of_gpus
     fitted = list(links_of(node.gpus, (*node.links, *node.down)).values())
     if node.hidden and not node.beyond and node.kind == "topo-m":
@@ -98,15 +97,11 @@ def checked_host(node: NodeFound, host: str, answers: Answers) -> NodeFound:
         can += [domain.links_per_gpu for domain in counted]
         if can and count not in can:
             _refuse_links(node.place, f"{count} scale-up links", f"{can[0]}", answers)
-        if fewer := next(
-            (system for system in known if system.structure == "nested" and system.links_per_gpu > count),
-            None,
-        ):
-            answers.say(
-                "irregular",
-                f"{node.place}: a GPU has {count} direct links, one to each GPU, as the file has pairs alone; "
-                f"{fewer.part} has {fewer.links_per_gpu}: several join some pairs.",
-            )
+        nested = [domain for domain in known if domain.structure == "nested" and domain.links_per_gpu > count]
+        for domain in nested[:1]:
+            pairs = f"{count} direct links, one to each GPU, as the file has pairs alone"
+            several = f"{domain.part} has {domain.links_per_gpu}: several join some pairs"
+            answers.say("irregular", f"{node.place}: a GPU has {pairs}; {several}.")
     if node.link_rate is not None and answers.inner is None:
         check_rate(node.place, max(fitted) * node.link_rate.value, answers)
     usual = commonest(per.values())
@@ -142,10 +137,8 @@ def check_rate(place: str, bytes_per_s: float, answers: Answers) -> None:
     """Reject a file whose GPUs have scale-up links of another rate (of all links together) than the catalog's."""
     rates = [domain.scale_up_bytes_per_s for domain in _comparable(answers)]
     if bytes_per_s and rates and all(abs(bytes_per_s / rate - 1) > _RATE_MARGIN for rate in rates):
-        reported, published = (
-            f"{format_quantity(rate, 'byte/s')} each way" for rate in (bytes_per_s, rates[0])
-        )
-        _refuse_links(place, f"{reported} of scale-up links", published, answers)
+        reported, published = (format_quantity(rate, "byte/s") for rate in (bytes_per_s, rates[0]))
+        _refuse_links(place, f"{reported} each way of scale-up links", f"{published} each way", answers)
 
 
 def _comparable(answers: Answers) -> list[DomainSpec]:

@@ -53,14 +53,12 @@ class _Ports:
 
     source: Source
     names: dict[str, str] = field(default_factory=dict)
-    lines: dict[str, int] = field(default_factory=dict)
+    lines: dict[str | tuple[str, int], int] = field(default_factory=dict)
     cables: dict[tuple[str, int], _Cable] = field(default_factory=dict)
 
     def add(self, line: int, guid: str, port: int, far: str, far_port: int, rate: str) -> None:
         """Add a cable."""
-        if (guid, port) in self.cables:
-            earlier = self.cables[guid, port].line
-            raise self.source.error(line, f"duplicate port {port} (first in line {earlier}).")
+        self.source.once(self.lines, (guid, port), line, f"port {port}")
         match = _RATE.search(rate)
         if match is None:
             raise self.source.error(line, "has no width and speed like 4xNDR; is the line truncated?")
@@ -156,7 +154,6 @@ def _check_ends(ports: _Ports) -> None:
     """Both ends of a cable name each other, at the same rate."""
     for (guid, port), (far, far_port, rate, line) in ports.cables.items():
         back = ports.cables.get((far, far_port))
-        problem = ""
         if far not in ports.names:
             problem = f"{guid} is cabled to {far}, which is not described; is the file truncated?"
         elif back is None or (back.far, back.far_port) != (guid, port):
@@ -164,8 +161,9 @@ def _check_ends(ports: _Ports) -> None:
             problem = f"{guid} port {port} is cabled to {far} port {far_port}, but line {far_line} contradicts this."
         elif back.rate != rate:
             problem = f"the cable runs at {rate}, but at {back.rate} in line {back.line}."
-        if problem:
-            raise ports.source.error(line, problem)
+        else:
+            continue
+        raise ports.source.error(line, problem)
 
 
 def _switch_names(names: dict[str, str]) -> dict[str, str]:

@@ -102,7 +102,6 @@ def _parse_path(text: str, kind: str | None) -> Found:
     names = tuple(expand_hosts(hosts, text))
     parsed = parse(read_source(Path(path)), kind)
     if not isinstance(parsed, NodeFound):
-        raise InputError(
-            f"{text}: a {parsed.kind} file does not describe single hosts; give it without HOSTS=."
-        )
+        problem = f"a {parsed.kind} file does not describe single hosts; give it without HOSTS=."
+        raise InputError(f"{text}: {problem}")
     return replace(parsed, hosts=names)

@@ -27,18 +27,15 @@ def merged(files: Sequence[Found], answers: Answers) -> tuple[FabricFound | None
     InputError
         If files contradict each other, or nothing says what a file is of.
     """
-    if len(files) > 1 and (graph := next((file for file in files if isinstance(file, GraphFound)), None)):
-        second = next(file for file in files if file is not graph)
-        raise InputError(
-            f"{graph.place}: describes a whole cluster, so {second.place} cannot be added to it."
-        )
+    graphs = sorted(files, key=lambda file: not isinstance(file, GraphFound))  # graphs first
+    if len(files) > 1 and isinstance(graphs[0], GraphFound):
+        others = f"so {graphs[1].place} cannot be added to it."
+        raise InputError(f"{graphs[0].place}: describes a whole cluster, {others}")
     dumps = [file for file in files if isinstance(file, NodeFound)]
     fabrics = [file for file in files if isinstance(file, FabricFound)]
     if len(dumps) > 1 and not fabrics:
-        problem = (
-            f"{dumps[0].place} and {dumps[1].place}: two nodes, but no file shows how they are connected"
-        )
-        raise InputError(f"{problem}; add the fabric's (Slurm topology, ibnetdiscover, ...).")
+        places, remedy = _two(dumps), "add the fabric's (Slurm topology, ibnetdiscover, ...)"
+        raise InputError(f"{places}: two nodes, but no file shows how they are connected; {remedy}.")
     fabric = _one_fabric(fabrics, answers) if fabrics else None
     nodes = {dump.hosts[0] if dump.hosts else "node0": dump for dump in dumps}
     if fabric is not None and dumps:
@@ -49,17 +46,22 @@ def merged(files: Sequence[Found], answers: Answers) -> tuple[FabricFound | None
     return fabric, {host: checked_host(node, host, answers) for host, node in nodes.items()}
 
 
+def _two(files: Sequence[Found]) -> str:
+    return f"{files[0].place} and {files[1].place}"
+
+
 def _one_fabric(fabrics: Sequence[FabricFound], answers: Answers) -> FabricFound:
     """Return one fabric of several files, with the hosts that have GPUs alone."""
     switched = [fabric for fabric in fabrics if fabric.switches]
     if len(switched) > 1:
-        problem = f"{switched[0].place} and {switched[1].place}: both describe switches"
-        raise InputError(f"{problem}, but their names cannot be matched; give only one.")
+        problem = "both describe switches, but their names cannot be matched; give only one."
+        raise InputError(f"{_two(switched)}: {problem}")
     base = switched[0] if switched else fabrics[0]
     for addition in [fabric for fabric in fabrics if fabric is not base]:
         if base.domains and addition.domains and base.domains != addition.domains:
-            problem = f"{base.place} and {addition.place}: both name domains of hosts"
-            raise InputError(f"{problem} but differ; give only one.")
+            raise InputError(
+                f"{_two([base, addition])}: both name domains of hosts but differ; give only one."
+            )
         _same_hosts(base, addition, answers)
         source = base if base.domains else addition
         base = replace(
@@ -127,9 +129,9 @@ def _numbered(fabric: FabricFound, gpus: int) -> FabricFound:
     if not fabric.rails or not (fabric.rails % gpus and gpus % fabric.rails):
         return fabric
     used = sorted({port.rail for port in fabric.ports if port.rail is not None})
-    ranks = {rail: rank for rank, rail in enumerate(used)}
-    ports = (replace(port, rail=None if port.rail is None else ranks[port.rail]) for port in fabric.ports)
-    return replace(fabric, ports=tuple(ports), rails=len(used))
+    ranks: dict[int | None, int] = {rail: rank for rank, rail in enumerate(used)}
+    ports = tuple(replace(port, rail=ranks.get(port.rail)) for port in fabric.ports)
+    return replace(fabric, ports=ports, rails=len(used))
 
 
 def _near_host(name: str, hosts: Collection[str]) -> str | None:
@@ -172,15 +174,11 @@ def _same_hosts(base: FabricFound, addition: FabricFound, answers: Answers) -> N
 
 def _with_unnamed(base: FabricFound, named: Mapping[str, str]) -> dict[str, str]:
     """Return the domain of each host of ``base``: of one that no file names, that of most hosts of its pod."""
-    votes: dict[str, Counter[str]] = defaultdict(Counter)
+    in_pod: dict[str, list[str]] = defaultdict(list)
     for host, pod in base.pods.items():
-        if host in named:
-            votes[pod][named[host]] += 1
-    domains = {host: label for host, label in named.items() if host in base.hosts}
-    for host, pod in base.pods.items():
-        if host not in named and pod in votes:
-            domains[host] = votes[pod].most_common(1)[0][0]
-    return domains
+        in_pod[pod] += [named[host]] if host in named else []
+    usual = {host: label for host, pod in base.pods.items() if (label := commonest(in_pod[pod])) is not None}
+    return usual | {host: label for host, label in named.items() if host in base.hosts}
 
 
 def _dumps_of_hosts(
@@ -204,15 +202,12 @@ def _dumps_of_hosts(
         if not hosts:
             general.append(node)
     if len(general) > 1:
-        problem = f"{general[0].place} and {general[1].place}: it is unclear which hosts they describe"
-        example = f"{next(iter(fabric.hosts))}={general[0].place}"
-        raise InputError(f"{problem}; write HOSTS=FILE, like {example}.")
+        remedy = f"write HOSTS=FILE, like {next(iter(fabric.hosts))}={general[0].place}"
+        raise InputError(f"{_two(general)}: it is unclear which hosts they describe; {remedy}.")
     if (lacking := [host for host in fabric.hosts if host not in dumps]) and not general:
-        undumped = lacking[0]
-        raise InputError(
-            f"{fabric.hosts[undumped]}: host {undumped} has no dump, and {nodes[0].place} describes another host; "
-            "add one for all hosts, or write HOSTS=FILE."
-        )
+        problem = f"host {lacking[0]} has no dump, and {nodes[0].place} describes another host"
+        remedy = "add one for all hosts, or write HOSTS=FILE"
+        raise InputError(f"{fabric.hosts[lacking[0]]}: {problem}; {remedy}.")
     by_host = {host: dumps[host] if host in dumps else general[0] for host in fabric.hosts}
     for noun in ("GPUs", "NICs"):
         counts = {host: len(getattr(node, noun.lower())) for host, node in by_host.items()}
@@ -256,10 +251,8 @@ def _labels(
     place, noun = fabric.domains_place or fabric.place, "blocks" if fabric.blocks else "accelerator domains"
     if how == "node" or (how is None and not _wide(answers, nodes)):
         if fabric.domains and how is None:
-            line = (
-                f"{noun.capitalize()} of {place} contain several hosts, but each host is a domain of its own."
-            )
-            answers.say("assumed", line)
+            several = f"{noun.capitalize()} of {place} contain several hosts"
+            answers.say("assumed", f"{several}, but each host is a domain of its own.")
         return {}
     # the pod of each host, or its first switch where the file knows no pods
     by_leaf = fabric.pods or {port.host: port.switch for port in reversed(fabric.ports)}
@@ -272,10 +265,8 @@ def _labels(
         for host, label in fabric.domains.items():
             sizes[label] += gpus.get(host, 0)
         if fabric.subdomains and system is not None and max(sizes.values()) > system.gpus:
-            several = (
-                f"its domains contain several of them (a domain of {system.part} has {system.gpus} GPUs)"
-            )
-            answers.say("assumed", f"Domains: the accelerator sub-domains of {place}; {several}.")
+            several = f"contain several of them (a domain of {system.part} has {system.gpus} GPUs)"
+            answers.say("assumed", f"Domains: the accelerator sub-domains of {place}; its domains {several}.")
             return {**fabric.domains, **fabric.subdomains}
         remark = ", not by sub-domain" * bool(fabric.subdomains)
         answers.say("read", f"Domains: the {noun} of {place}{remark}.")

@@ -87,13 +87,8 @@ def parse_slurm_yaml(source: Source) -> FabricFound:
     fabric = _topology(source, where, topology)
     # partitions choose a topology by its name: a tree beside blocks tells of the same hosts
     for name, (place, alternative) in topologies.items():
-        kinds = {
-            kind
-            for kind in ("tree", "block")
-            for item in (topology, alternative)
-            if item.get(kind) is not None
-        }
-        beside = _topology(source, place, alternative) if len(kinds) == 2 else None
+        kinds = {kind for item in (topology, alternative) for kind in item if item[kind] is not None}
+        beside = _topology(source, place, alternative) if kinds >= _LISTS.keys() else None
         if beside is not None and beside.hosts.keys() != fabric.hosts.keys():
             source.anomalies.append(f"{place}: topology {name} is left out: it names other hosts.")
         elif beside is None or (fabric.switches and fabric.domains):

@@ -52,11 +52,15 @@ class Source:
 
     def error(self, line: int | None, problem: str) -> InputError:
         """Return the error for ``problem`` at a line of this file (None: in the file as a whole)."""
-        return InputError(f"{self.name}: {problem}" if line is None else f"{self.at(line)}: {problem}")
+        return InputError(f"{self.at(line)}: {problem}")
 
     def note(self, line: int | None, text: str) -> None:
         """Add to the anomalies."""
-        self.anomalies.append(f"{self.name if line is None else self.at(line)}: {text}")
+        self.anomalies.append(f"{self.at(line)}: {text}")
+
+    def line_of(self, match: re.Match[str]) -> int:
+        """Return the number of the line that a match in the text begins in."""
+        return 1 + self.text.count("\n", 0, match.start())
 
     def once(self, lines: dict[_Key, int], key: _Key, line: int, noun: str) -> None:
         """Add a key to those of ``lines``, where it must be new.
@@ -70,9 +74,9 @@ class Source:
             raise self.error(line, f"duplicate {noun} (first in line {lines[key]}).")
         lines[key] = line
 
-    def at(self, line: int) -> str:
-        """Return the place of a line, for messages."""
-        return f"{self.name}: line {line}"
+    def at(self, line: int | None) -> str:
+        """Return the place of a line (None: the file as a whole), for messages."""
+        return self.name if line is None else f"{self.name}: line {line}"
 
 
 def entries(value: object, where: str) -> list[tuple[str, dict[str, Any]]]:
@@ -101,32 +105,24 @@ def read_source(path: Path) -> Source:
     InputError
         If it cannot be read, is empty, too long, binary or not UTF-8.
     """
-    name = printable(path.name)
+    source = Source(printable(path.name), "")
     try:
         if not path.is_file():
             raise InputError(f"{path}: does not exist or is not a file.")
-        raw = read_bytes(path, name)
+        raw = read_bytes(path, source.name)
+        text = raw.decode("utf-8-sig")
     except OSError as error:
         raise InputError(f"{path}: cannot read it ({error.strerror}).") from None
-    return Source(name, _decoded(raw, name))
-
-
-def _decoded(raw: bytes, name: str) -> str:
-    """Return the text of a file, or say why it is not text."""
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InputError(f"{name}: is UTF-16 text; save it as UTF-8.")
-    try:
-        text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
+        if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise source.error(None, "is UTF-16 text; save it as UTF-8.") from None
         reason = f"byte 0x{raw[error.start]:02x} is not UTF-8; is it a binary file?"
-        raise InputError(f"{name}: line {line}: {reason}") from None
+        raise source.error(raw.count(b"\n", 0, error.start) + 1, reason) from None
     text = _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n").replace("\x0c", "\n"))
-    text = text.replace("\u00a0", " ")
-    if not text.strip():
-        raise InputError(f"{name}: is empty.")
-    if control := _CONTROL.search(text):
-        line = text.count("\n", 0, control.start()) + 1
+    source.text = text.replace("\u00a0", " ")
+    if not source.text.strip():
+        raise source.error(None, "is empty.")
+    if control := _CONTROL.search(source.text):
         problem = f"has the control character 0x{ord(control[0]):02x}; is it binary?"
-        raise InputError(f"{name}: line {line}: {problem}")
-    return text
+        raise source.error(source.line_of(control), problem)
+    return source

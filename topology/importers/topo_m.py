@@ -95,7 +95,7 @@ def _matrix(source: Source) -> tuple[_Cells, dict[str, str]]:
     match = _HEADER.search(source.text)
     if match is None:
         raise source.error(None, "has no header line with GPU0 of `nvidia-smi topo -m`.")
-    header = source.text.count("\n", 0, match.start()) + 1
+    header = source.line_of(match)
     columns: list[str] = []
     for word in _TRAILING.sub(" ", match[0]).split():  # they may run together
         columns += re.findall(_DEVICE, word) if re.fullmatch(f"(?:{_DEVICE})+", word) else [word]
@@ -105,21 +105,21 @@ def _matrix(source: Source) -> tuple[_Cells, dict[str, str]]:
     rows = _rows(source, header, columns)
     cells = {(a, b): cell for a in columns for b, cell in zip(columns, rows[a][1], strict=True)}
     for (a, b), cell in cells.items():
-        problem = ""
         if (cell == "X") != (a == b):
             problem = "; X is only allowed on the diagonal"
         elif cell.startswith("NV") and (cell == "NV0" or not (a.startswith("GPU") and b.startswith("GPU"))):
             problem = "; NVLinks join two GPUs, one or more of them"
         elif cell != cells[b, a]:
             problem = f", but row {b}, column {a} (line {rows[b][0]}) is {cells[b, a]}"
-        if problem:
-            raise source.error(rows[a][0], f"row {a}, column {b} is {cell}{problem}.")
+        else:
+            continue
+        raise source.error(rows[a][0], f"row {a}, column {b} is {cell}{problem}.")
     return cells, {name: rows[name][2] for name in columns}
 
 
 def _rows(source: Source, header: int, columns: Sequence[str]) -> dict[str, tuple[int, list[str], str]]:
     """Return line, cells and what follows of the row of each column."""
-    rows: dict[str, tuple[int, list[str], str]] = {}
+    rows, lines = dict[str, tuple[int, list[str], str]](), dict[str, int]()
     for number, line in enumerate(source.lines[header:], header + 1):
         row = _ROW.match(line)
         if row is None or (row[1] not in columns and not re.fullmatch(_DEVICE, row[1])):
@@ -127,15 +127,14 @@ def _rows(source: Source, header: int, columns: Sequence[str]) -> dict[str, tupl
         name, cells = row[1], re.findall(_CELL, row[2])
         if name not in columns:
             raise source.error(number, f"row {name} is not a column of line {header}.")
-        if name in rows:
-            raise source.error(number, f"duplicate row {name} (first in line {rows[name][0]}).")
+        source.once(lines, name, number, f"row {name}")
         if len(cells) != len(columns):
             excess = f", then {shown(row[3].split()[0])}" if row[3] else ""
             problem = f"has {len(cells)} of the {len(columns)} cells that the header names{excess}"
             raise source.error(number, f"row {name} {problem}; is it truncated?")
         rows[name] = number, cells, row[3]
     if missing := [name for name in columns if name not in rows]:
-        last_line = max((number for number, *_ in rows.values()), default=header)
+        last_line = max(lines.values(), default=header)
         names = missing[0] if len(missing) == 1 else f"{missing[0]} to {missing[-1]}"
         problem = f"the last row; line {header} also names {names}, without rows; the text is truncated."
         raise source.error(last_line, problem)
@@ -151,21 +150,18 @@ def _links(source: Source, cells: _Cells, gpus: Sequence[str]) -> tuple[tuple[st
     direct, bundle = Counter[str](), Counter[str]()
     for (a, _), count in pairs.items():
         direct[a] += count
-        bundle[a] = max(bundle[a], count)
+        bundle |= Counter({a: count})
     total, widest = max(direct.values(), default=0), max(bundle.values(), default=0)
     alike = all(pairs.get((a, b)) == min(bundle[a], bundle[b]) for a, b in permutations(direct, 2))
     switched = total > _MAX_DIRECT_LINKS or (widest > _MAX_BRIDGE_LINKS and alike)
     if switched and not alike:
         problem = "of any without switches, and they are not as many to each other GPU, as over switches"
-        raise source.error(
-            None, f"a GPU has {total} NVLinks in all, more than the {_MAX_DIRECT_LINKS} {problem}."
-        )
+        more = f"more than the {_MAX_DIRECT_LINKS} {problem}"
+        raise source.error(None, f"a GPU has {total} NVLinks in all, {more}.")
     if len(direct) == 2 if switched else widest >= _AMBIGUOUS_LINKS:
-        interpretation = (
-            "all that each has, to switches that the file does not show" if switched else "direct ones"
-        )
-        reading = f"{widest} NVLinks between two of {len(direct)} GPUs read as {interpretation}"
-        source.readings.append(f"{source.name}: {reading}.")
+        to_switches = "all that each has, to switches that the file does not show"
+        reading = f"{widest} NVLinks between two of {len(direct)} GPUs read as "
+        source.readings.append(f"{source.name}: {reading}{to_switches if switched else 'direct ones'}.")
     if switched:
         return tuple((gpu, "switch", count) for gpu, count in bundle.items())
     return tuple((a, b, pairs[a, b]) for a, b in combinations(gpus, 2) if (a, b) in pairs)

@@ -241,11 +241,10 @@ def levels_above(leaves: Iterable[str], joined: nx.Graph[str]) -> dict[str, int]
 
 def links_of(gpus: Iterable[str], links: Iterable[tuple[str, str, int]]) -> dict[str, int]:
     """Return how many of ``links`` each GPU has."""
-    per = dict.fromkeys(gpus, 0)
+    per = Counter[str]()
     for a, b, count in links:
-        for end in per.keys() & {a, b}:
-            per[end] += count
-    return per
+        per.update({a: count, b: count})
+    return {gpu: per[gpu] for gpu in gpus}
 
 
 def groups_of(names: Iterable[K], joins: Iterable[Iterable[K]]) -> list[list[K]]:

@@ -24,7 +24,7 @@ from topology.base.table import Table
 from topology.base.units import plural
 from topology.build import MAX_GPUS
 from topology.graph import SCALE_UP_KINDS
-from topology.importers.found import Format, GraphFound, levels_above, switch_kind
+from topology.importers.found import Format, GraphFound, groups_of, levels_above, switch_kind
 from topology.importers.source import Source
 
 _NEEDED = ("a", "b", "rate")
@@ -77,20 +77,21 @@ def _nodes(source: Source, graph: nx.Graph[str]) -> Iterator[tuple[str, str, str
                 known = ", ".join(f"{begin}.{part}N" for part in ("g", *_DEVICES))
                 raise source.error(None, f"{shown(name)}: unknown part; parts of a host are named {known}.")
             kinds[name] = _DEVICES[match[1]]
-    scale_up: nx.Graph[Any] = nx.Graph(graph.subgraph(n for n in kinds if kinds[n] in SCALE_UP_KINDS))
-    scale_up.add_edges_from((gpu, (host,)) for gpu, host in host_of.items())
-    domains: dict[Any, str] = {}
-    for host in hosts:
-        if (host,) not in domains:
-            domains.update(dict.fromkeys(nx.node_connected_component(scale_up, (host,)), host))
+    scale_up = [name for name in kinds if kinds[name] in SCALE_UP_KINDS]  # GPUs first
+    joins: list[Any] = [*graph.subgraph(scale_up).edges, *((gpu, (host,)) for gpu, host in host_of.items())]
+    domains = {name: host_of.get(group[0]) for group in groups_of(scale_up, joins) for name in group}
     switches = graph.subgraph(name for name in names if name not in kinds)
     levels = levels_above([name for name in switches if kinds.keys() & graph[name]], switches)
     for name in names:
         kind, begin = kinds.get(name), name.rpartition(".")[0]
         if kind is None and name not in levels:
             raise source.error(None, f"switch {shown(name)}: no GPU is reachable from it.")
-        domain = domains.get(name) if kind in SCALE_UP_KINDS else None
-        yield name, kind or switch_kind(levels[name]), domain, begin if kind and begin in hosts else None
+        yield (
+            name,
+            kind or switch_kind(levels[name]),
+            domains.get(name),
+            begin if kind and begin in hosts else None,
+        )
 
 
 FORMAT = Format("links-csv", parse_links_csv, in_text=looks_like_links_csv)

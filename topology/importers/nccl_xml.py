@@ -88,9 +88,9 @@ class _Device:
     dies: Sequence[_Element]
     nics: Sequence[_Element]
 
-    @property
-    def is_leaf(self) -> bool:
-        return bool(self.busid) and not self.element.children
+    def is_leaf(self, *classes: str) -> bool:
+        """Whether it is a PCI device of some classes with nothing below it."""
+        return bool(self.busid) and not self.element.children and self.kind.startswith(classes)
 
 
 def _devices(element: _Element, socket: str, bridges: tuple[str, ...]) -> Iterator[_Device]:
@@ -124,8 +124,8 @@ def parse_nccl_xml(source: Source) -> NodeFound:
         if device.busid:
             source.once(lines, device.busid, device.element.line, f"PCI device {shown(device.busid)}")
     packages = _packages(source, devices)
-    cards = [device for device in devices if device.is_leaf and device.kind.startswith(_GPU_CLASSES)]
-    if not packages and not any(device.is_leaf for device in devices):
+    cards = [device for device in devices if device.is_leaf(*_GPU_CLASSES)]
+    if not packages and not any(device.is_leaf("") for device in devices):
         raise source.error(None, "has no GPU and no PCI device; it is empty or truncated.")
     if fragment:
         source.note(root.line, "a fragment, since the root is not <system>; other GPUs may be missing.")
@@ -139,11 +139,7 @@ def parse_nccl_xml(source: Source) -> NodeFound:
         counts[called[a], called[b]] += count
 
     rates = {pci.busid: rate for pci in devices if pci.busid and (rate := _pcie(pci.element)) is not None}
-    ends = [
-        pci
-        for pci in devices
-        if pci.dies or pci.nics or (pci.is_leaf and pci.kind.startswith((*_GPU_CLASSES, _NET_CLASS)))
-    ]
+    ends = [pci for pci in devices if pci.dies or pci.nics or pci.is_leaf(*_GPU_CLASSES, _NET_CLASS)]
     chains, slowest = kept_switches({pci.busid: pci.bridges for pci in ends if pci.busid}, rates)
     pcie = {bridge: "" for chain in chains.values() for bridge in chain}
     pcie = {bridge: f"pcie{i}" for i, bridge in enumerate(pcie)}
@@ -248,9 +244,7 @@ def _nics(
             name = f"{name}.{net.attributes.get('port', number)}"
         ports.append((name, _speed(source, net), card))
     if not any(device.dies for device in devices):
-        ports += [
-            (pci.busid, None, pci) for pci in devices if pci.is_leaf and pci.kind.startswith(_NET_CLASS)
-        ]
+        ports += [(pci.busid, None, pci) for pci in devices if pci.is_leaf(_NET_CLASS)]
     wide: dict[str, float] = defaultdict(float)
     for _, rate, card in ports:
         wide[card.busid] += rate.value if rate else 0.0

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import TypeVar
 
-import networkx as nx
-
 from topology.base.figures import Figure
+from topology.importers.found import groups_of
 
 _Gpu = TypeVar("_Gpu", str, int)
 SAME_SOCKET = 10
@@ -115,8 +114,6 @@ def kept_switches(
 
 def sockets(gpus: Sequence[_Gpu], same: Callable[[_Gpu, _Gpu], bool]) -> tuple[str, ...]:
     """Return the number of each GPU's socket, where ``same`` says whether two share one."""
-    joined: nx.Graph[_Gpu] = nx.Graph()
-    joined.add_nodes_from(gpus)
-    joined.add_edges_from(pair for pair in combinations(gpus, 2) if same(*pair))
-    numbers = {gpu: str(i) for i, group in enumerate(nx.connected_components(joined)) for gpu in group}
+    groups = groups_of(gpus, (pair for pair in combinations(gpus, 2) if same(*pair)))
+    numbers = {gpu: str(i) for i, group in enumerate(groups) for gpu in group}
     return tuple(numbers[gpu] for gpu in gpus)

@@ -138,17 +138,18 @@ def _blocks(source: Source, blocks: _Rows) -> FabricFound:
 
 def _joined(source: Source) -> Iterator[tuple[int, str]]:
     """Yield lines without comments, continued ones joined, with the number of the first."""
-    lines = ((number, raw.split("#", 1)[0].rstrip()) for number, raw in enumerate(source.lines, 1))
-    for number, line in lines:
-        parts = [line]
-        while parts[-1].endswith("\\"):
-            following = next(lines, None)
-            if following is None:
-                raise source.error(number, "ends in a continued line (\\); the file is truncated.")
-            parts.append(following[1])
-        text = "".join(part.removesuffix("\\") for part in parts).strip()
-        if text:
-            yield number, text
+    parts: list[str] = []
+    for number, raw in enumerate(source.lines, 1):
+        line = raw.split("#", 1)[0].rstrip()
+        parts.append(line.removesuffix("\\"))
+        if line.endswith("\\"):
+            continue
+        if text := "".join(parts).strip():
+            yield number - len(parts) + 1, text
+        parts = []
+    if parts:
+        problem = "ends in a continued line (\\); the file is truncated."
+        raise source.error(len(source.lines) - len(parts) + 1, problem)
 
 
 def _pairs(source: Source, number: int, line: str) -> dict[str, str]:

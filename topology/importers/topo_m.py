@@ -12,10 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations
 
-import networkx as nx
-
 from topology.base.reading import shown
-from topology.importers.found import Format, NicFound, NodeFound, listed
+from topology.importers.found import Format, NicFound, NodeFound, groups_of, listed
 from topology.importers.gpu_names import GpuName, product
 from topology.importers.pcie import OTHER_SOCKET, SAME_SOCKET, nearest, sockets
 from topology.importers.source import Source
@@ -173,13 +171,12 @@ def _switches(cells: _Cells, names: Sequence[str]) -> dict[str, tuple[str, ...]]
     Groups without a GPU are the ports of one card.
     """
     above: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
-    known: dict[frozenset[str], str] = {}
+    known: list[list[str]] = []
     for kinds in (("PIX", "PXB"), ("PIX",)):
-        joined = nx.Graph([pair for pair in combinations(names, 2) if cells[pair] in kinds])
-        for group in map(frozenset, nx.connected_components(joined)):
-            if group not in known and any(name.startswith("GPU") for name in group):
-                known[group] = f"pcie{len(known)}"
-                above.update({member: (*above[member], known[group]) for member in group})
+        for group in groups_of(names, (pair for pair in combinations(names, 2) if cells[pair] in kinds)):
+            if len(group) > 1 and group not in known and any(name.startswith("GPU") for name in group):
+                above.update({member: (*above[member], f"pcie{len(known)}") for member in group})
+                known.append(group)
     return above
 
 

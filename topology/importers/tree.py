@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,7 +24,6 @@ def parse_tree(source: Source, rows: Mapping[str, SwitchRow], **fields: Any) -> 
     """Return the fabric that a tree describes, with other fields of it."""
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from(rows)
-    parents: dict[str, list[str]] = defaultdict(list)
     hosts: dict[str, str] = {}
     ports: list[PortFound] = []
     for name, row in rows.items():
@@ -33,7 +31,6 @@ def parse_tree(source: Source, rows: Mapping[str, SwitchRow], **fields: Any) -> 
             if child not in rows:
                 problem = f"has the child {child}, which is not defined; is the file truncated?"
                 raise InputError(f"{row.place}: switch {name} {problem}")
-            parents[child].append(name)
             graph.add_edge(name, child)
         if not row.switches and not row.hosts:
             source.anomalies.append(f"{row.place}: switch {name} has nothing below it.")
@@ -49,10 +46,10 @@ def parse_tree(source: Source, rows: Mapping[str, SwitchRow], **fields: Any) -> 
         raise InputError(f"{rows[lower].place}: switch {upper} is both above and below {lower} (a cycle).")
     if not hosts:
         raise source.error(None, "its switches have no hosts; is the file truncated?")
-    if len(roots := [name for name in rows if name not in parents]) > 1:
+    if len(roots := [name for name in rows if not graph.pred[name]]) > 1:
         source.anomalies.append(f"{source.name}: {len(roots)} switches have no parent: {listed(roots, 6)}.")
     levels: dict[str, int] = {}
     for name in nx.dfs_postorder_nodes(graph):  # found from the hosts up: above the highest switch below it
         levels[name] = 1 + max((levels[child] for child in graph[name]), default=0)
-    trunks = tuple(TrunkFound((child, parent)) for child, above in parents.items() for parent in above)
+    trunks = tuple(TrunkFound((child, parent)) for parent, child in graph.edges)
     return FabricFound(hosts, levels, tuple(ports), trunks, **fields)

@@ -21,7 +21,7 @@ from topology.base.values import require_name, require_whole
 from topology.importers.found import Format, NodeFound, commonest, listed
 from topology.importers.gpu_names import GpuName, product
 from topology.importers.pcie import sockets
-from topology.importers.source import Source, entries, unwrapped
+from topology.importers.source import Source, entries, first_row, unwrapped
 
 _TITLE = re.compile(r"=*+\s*+([A-Z][A-Z ]*?) (?:TABLE|between two GPUs)\s*+:?\s*+=*+", re.IGNORECASE)
 _TABLES = {"link type": "link_type", "weight": "weight", "access": "link_status", "numa bw": "bandwidth"}
@@ -49,9 +49,8 @@ def looks_like_amd_smi(text: str) -> bool:
 
 def is_amd_smi_json(data: object) -> bool:
     """Whether data are the JSON of ``amd-smi topology``, which some versions wrap in an object."""
-    rows = unwrapped(data)
-    row = rows[0] if isinstance(rows, list) and rows else None
-    return isinstance(row, dict) and "gpu" in row and isinstance(row.get("links"), list)
+    row = first_row(data)
+    return "gpu" in row and isinstance(row.get("links"), list)
 
 
 def parse_amd_smi(source: Source) -> NodeFound:

@@ -6,7 +6,6 @@ they are taken from the catalog only where the user named a system, and otherwis
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -78,7 +77,7 @@ class ImportOptions:
 
     def __post_init__(self) -> None:
         ratio = self.oversubscription
-        if ratio is not None and not (math.isfinite(ratio) and 0 < ratio <= 1000):
+        if ratio is not None and not 0 < ratio <= 1000:
             problem = "must be above 0 and at most 1000 (1: as downlinks)."
             raise InputError(problem, field="oversubscription", value=f"{ratio:g}")
         if self.domains not in (None, "leaf", "node"):

@@ -159,15 +159,17 @@ def _reached(draft: Draft, fabric: FabricFound) -> FabricFound:
 def _note_lone_host(node: NodeFound, answers: Answers) -> None:
     """Say what the dump of one host leaves out of the cluster that it is part of."""
     system, gpus, place = answers.system, node.gpu_count, node.place
+    odd = []
     if system is not None and system.gpus > max(system.gpus_per_node, gpus) and node.hidden:
-        line = f"{place}: {gpus} GPUs of a domain that in {system.part} has {system.gpus}; add the file of blocks."
-        answers.say("irregular", line)
+        odd.append(
+            f"{gpus} GPUs of a domain that in {system.part} has {system.gpus}; add the file of blocks."
+        )
     elif node.beyond and system is None:
-        line = f"{place}: its links go to switches that may connect other hosts not shown in this file."
-        answers.say("irregular", line)
+        odd.append("its links go to switches that may connect other hosts not shown in this file.")
     if not node.gpus:
-        line = f"{place}: 0 GPUs; {node.devices} PCI devices are assumed to be GPUs, with links from the catalog."
-        answers.say("irregular", line)
+        odd.append(f"0 GPUs; {node.devices} PCI devices are assumed to be GPUs, with links from the catalog.")
+    for line in odd:
+        answers.say("irregular", f"{place}: {line}")
     if node.nics:
         ports = plural(len(node.nics), "NIC port")
         line = f"{place}: {ports} without a cable in this file, left out; add the fabric's file to join them."
@@ -247,11 +249,9 @@ def _tops(fabric: FabricFound) -> list[str]:
     joins += [list(trunk.ends) for trunk in fabric.trunks]
     cabled = {port.switch for port in fabric.ports}
     parts = [part for part in groups_of(fabric.switches, joins) if cabled & set(part)]
-    tops = []
-    for part in parts if len(parts) > 1 else ():
-        highest = max(fabric.switches[name] for name in part)
-        tops += [name for name in part if fabric.switches[name] == highest]
-    return tops
+    highest = [max(fabric.switches[name] for name in part) for part in parts if len(parts) > 1]
+    of_parts = zip(parts, highest, strict=False)
+    return [name for part, level in of_parts for name in part if fabric.switches[name] == level]
 
 
 def _add_graph(draft: Draft, graph: GraphFound) -> None:

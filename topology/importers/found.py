@@ -185,6 +185,11 @@ class FabricFound(Found):
         return groups_of(self.switches, (trunk.ends for trunk in self.trunks))
 
     @cached_property
+    def usual_ports(self) -> int:
+        """The number of ports of most hosts."""
+        return commonest(map(len, self.ports_by_host.values())) or 0
+
+    @cached_property
     def ports_by_host(self) -> dict[str, list[PortFound]]:
         """The ports of each host that has any, in order."""
         by_host: dict[str, list[PortFound]] = {}
@@ -219,8 +224,8 @@ class Format:
 
     kind: str
     parse: Callable[[Source], Found]
-    in_text: Callable[[str], bool] | None = None
-    in_data: Callable[[object], bool] | None = None
+    in_text: Callable[[str], bool] = lambda _: False
+    in_data: Callable[[object], bool] = lambda _: False
 
 
 def switch_kind(level: int) -> str:

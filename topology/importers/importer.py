@@ -46,14 +46,11 @@ def kind_of(source: Source) -> str:
         If no importer reads it; the message says what it is, where that can be told.
     """
     text = source.text
-    for form in FORMATS:
-        if form.in_text is not None and form.in_text(text):
-            return form.kind
-    start = text.lstrip()
-    if start.startswith(("{", "[")) or (_KEY.search(text) and not start.startswith("<")):
-        for form in FORMATS:
-            if form.in_data is not None and form.in_data(source.data):
-                return form.kind
+    kinds = [form.kind for form in FORMATS if form.in_text(text)]
+    if not kinds and (text.lstrip().startswith(("{", "[")) or _KEY.search(text)):
+        kinds = [form.kind for form in FORMATS if form.in_data(source.data)]
+    if kinds:
+        return kinds[0]
     for pattern, problem in _UNREADABLE.items():
         if re.search(pattern, text, re.MULTILINE):
             raise source.error(None, problem)

@@ -78,8 +78,7 @@ def _only(fabric: FabricFound, text: str, answers: Answers) -> FabricFound:
     """Return the fabric with the hosts of a hostlist alone."""
     hosts = set(expand_hosts(text, input_name("hosts")))
     if unknown := hosts - fabric.hosts.keys():
-        example = min(unknown)
-        raise InputError(f"host {example} is not in {fabric.place}.{_like(example, fabric)}", field="hosts")
+        raise _unknown(input_name("hosts"), min(unknown), fabric)
     answers.say("option", f"Hosts with GPUs: {text} ({called('hosts')}).")
     if excluded := [host for host in fabric.hosts if host not in hosts]:
         answers.say("unused", f"{fabric.place}: {listed(excluded)}: not among the hosts with GPUs; left out.")
@@ -107,9 +106,7 @@ def _without_storage(fabric: FabricFound, answers: Answers) -> FabricFound:
     if len(even) != 1:
         return fabric
     hosts, usual_nics = nics[even[0]], usual[even[0]]
-    storage = [
-        number for number, members in enumerate(nics) if members.keys() & hosts.keys() and number != even[0]
-    ]
+    storage = [number for number, on in enumerate(nics) if on.keys() & hosts.keys() and number != even[0]]
     count = sum(usual[number] for number in storage)
     if not (usual_nics + count) % gpus:
         return fabric
@@ -147,10 +144,11 @@ def _near_host(name: str, hosts: Collection[str]) -> str | None:
     return matches[0] if len(matches) == 1 else None
 
 
-def _like(name: str, fabric: FabricFound) -> str:
-    """Return the host that a name nearly is, as a question."""
-    near = _near_host(name, fabric.hosts) or next(iter(get_close_matches(name, fabric.hosts, 1, 0.8)), None)
-    return f" Is it {near}?" if near else ""
+def _unknown(place: str, host: str, fabric: FabricFound, others: str = "") -> InputError:
+    """Return the error of a host that a fabric does not have, with the one that its name nearly is."""
+    near = _near_host(host, fabric.hosts) or next(iter(get_close_matches(host, fabric.hosts, 1, 0.8)), None)
+    question = f" Is it {near}?" if near else ""
+    return InputError(f"{place}: host {host} is not in {fabric.place}{others}.{question}")
 
 
 def _same_hosts(base: FabricFound, addition: FabricFound, answers: Answers) -> None:
@@ -163,10 +161,8 @@ def _same_hosts(base: FabricFound, addition: FabricFound, answers: Answers) -> N
         (addition, base, only_other, len(unnamed)),
     ):
         if len(lone) > allowed:
-            suffix = f" (nor are {len(lone) - 1} others)" if len(lone) > 1 else ""
-            raise InputError(
-                f"{naming.hosts[lone[0]]}: host {lone[0]} is not in {lacks.place}{suffix}.{_like(lone[0], lacks)}"
-            )
+            others = f" (nor are {len(lone) - 1} others)" if len(lone) > 1 else ""
+            raise _unknown(naming.hosts[lone[0]], lone[0], lacks, others)
     if only_other:
         named = f"{base.place}, which has {len(unnamed)} hosts without a name"
         answers.say("irregular", f"{addition.place}: {listed(only_other, 6)} are not named in {named}.")
@@ -195,7 +191,7 @@ def _dumps_of_hosts(
             answers.say("irregular", f"{node.place}: no host has this name; interpreted as {meant}.")
         for host in hosts:
             if host not in fabric.hosts:
-                raise InputError(f"{node.place}: host {host} is not in {fabric.place}.{_like(host, fabric)}")
+                raise _unknown(node.place, host, fabric)
             if host in dumps:
                 raise InputError(f"{node.place} and {dumps[host].place}: both describe host {host}.")
             dumps[host] = node

@@ -18,7 +18,6 @@ from topology.importers.found import (
     NicFound,
     NodeFound,
     PortFound,
-    commonest,
     groups_of,
 )
 from topology.importers.hosts import add_switches, gpu_id, pcie_link, socket_id
@@ -57,28 +56,24 @@ def add_nics(draft: Draft, fabric: FabricFound, nodes: Mapping[str, NodeFound]) 
     InputError
         If a host's cables are not those of the NICs of its dump, or nothing says which GPUs its NICs serve.
     """
-    usual = commonest(len(ports) for ports in fabric.ports_by_host.values()) or 0
     for host, ports in fabric.ports_by_host.items():
         node = nodes[host]
-        cables = _cables(draft, fabric, ports, node, usual)
+        cables = _cables(draft, fabric, ports, node)
         for members, group in _sharing(cables, node):
             alone = len(members) == 1 and not _slowed(node, members[0], group)
             placed = all(cable.nic for cable in group)
             if placed and node.over_pcie and not (alone and node.links):
                 for cable in group:
                     root = socket_id(host, node, cable.nic.socket if cable.nic else "")
-                    _add_nic(
-                        draft, host, cable, add_switches(draft, host, node, cable.switches, root, cable.link)
-                    )
+                    at = add_switches(draft, host, node, cable.switches, root, cable.link)
+                    _add_nic(draft, host, cable, at)
             elif alone:
                 _attach_one(draft, host, members[0], group)
             else:
                 _attach(draft, host, node, members, group)
 
 
-def _cables(
-    draft: Draft, fabric: FabricFound, ports: Sequence[PortFound], node: NodeFound, usual: int
-) -> list[_Cable]:
+def _cables(draft: Draft, fabric: FabricFound, ports: Sequence[PortFound], node: NodeFound) -> list[_Cable]:
     """Return the cables of a host: of each port, or where its ports have no names of each NIC of its dump."""
     answers, nics, gpus = draft.answers, {nic.name: nic for nic in node.nics}, node.gpu_count
     if all(not port.nic and port.rate is None for port in ports):
@@ -91,7 +86,7 @@ def _cables(
         paired = _paired(answers, fabric, ports, node)
         known = [nic for nic in paired if nic is not None]
         if len(known) < len(ports) or not any(nic.near for nic in known):
-            return _in_order(answers, fabric, list(zip(ports, paired, strict=True)), gpus, usual)
+            return _in_order(answers, fabric, list(zip(ports, paired, strict=True)), gpus)
         pairs = [(nic, port.switch, port.rate or nic.rate) for nic, port in zip(known, ports, strict=True)]
     pairs = [(nic, leaf, rate) for nic, leaf, rate in pairs if nic.near]
     links = [answers.nic_link(rate) for _, _, rate in pairs]
@@ -117,21 +112,18 @@ def _paired(
     host, named = ports[0].host, [port for port in ports if port.nic]
     strange = [port for port in named if _adapter(port, nics) not in nics]
     if strange and len(strange) < len(named):
-        raise InputError(
-            f"{strange[0].place}: NIC {strange[0].nic} of {host} is cabled, but {node.place} lists only "
-            f"{', '.join(sorted(nics))}."
-        )
+        cabled, known = f"NIC {strange[0].nic} of {host} is cabled", f"only {', '.join(sorted(nics))}"
+        raise InputError(f"{strange[0].place}: {cabled}, but {node.place} lists {known}.")
     if strange and len(named) > len(nics):
-        raise InputError(
-            f"{named[0].place}: {host} has {len(named)} cabled NICs, but {node.place} lists {len(nics)}."
-        )
+        cabled = f"{host} has {len(named)} cabled NICs"
+        raise InputError(f"{named[0].place}: {cabled}, but {node.place} lists {len(nics)}.")
     near = [nic for nic in nics.values() if nic.near]
     if named and not strange:
-        cabled = [nics.get(_adapter(port, nics)) for port in ports]
-        if missing := [nic.name for nic in near if nic not in cabled]:
+        by_port = [nics.get(_adapter(port, nics)) for port in ports]
+        if missing := [nic.name for nic in near if nic not in by_port]:
             line = f"{host}: {', '.join(missing)} next to a GPU, but {fabric.place} shows no cable."
             answers.say("irregular", f"{node.place}: {line}")
-        return cabled
+        return by_port
     candidates = near if len(near) == len(ports) else list(nics.values())
     if len(candidates) != len(ports):
         return [None] * len(ports)
@@ -144,20 +136,18 @@ def _in_order(
     fabric: FabricFound,
     ports: Sequence[tuple[PortFound, NicFound | None]],
     gpus: int,
-    usual: int,
 ) -> list[_Cable]:
     """Return the cables of ports whose NICs no dump places: by rail, else in order; those it places, as it does."""
     cables = []
     for number, (port, nic) in enumerate(ports):
-        at, count = number, max(usual, number + 1)
+        at, count = number, max(fabric.usual_ports, number + 1)
         if fabric.rails and port.rail is not None:
             at, count = port.rail, fabric.rails
         members = nic.near if nic is not None else ()
         if not members and count % gpus and gpus % count:
-            raise InputError(
-                f"{port.place}: {port.host}: {count} NICs to a host for {gpus} GPUs, and no file says how they are "
-                "paired; add the `nvidia-smi topo -m` or NCCL XML of a node."
-            )
+            problem = f"{count} NICs to a host for {gpus} GPUs, and no file says how they are paired"
+            remedy = "add the `nvidia-smi topo -m` or NCCL XML of a node"
+            raise InputError(f"{port.place}: {port.host}: {problem}; {remedy}.")
         if not members:
             share = f"{count // gpus} per GPU" if count >= gpus else f"one for {gpus // count} GPUs"
             answers.say("assumed", f"NIC to GPU: {share}, in order (no file says so, but the numbers match).")

@@ -16,7 +16,7 @@ from topology.base.schema import Name, Text, validated
 from topology.base.values import require_name
 from topology.importers.found import FabricFound, Format
 from topology.importers.hostlist import expand_hosts
-from topology.importers.source import Source, entries, unwrapped
+from topology.importers.source import Source, entries, first_row, unwrapped
 from topology.importers.tree import SwitchRow, parse_tree
 
 _PAIR = re.compile(r"\b(\w++)\s*+=\s*+(\S*+)")
@@ -175,10 +175,5 @@ def _node_lists(value: object) -> list[str]:
     return [text for inner in value for text in _node_lists(inner)] if isinstance(value, list) else []
 
 
-def _is_slurm_yaml(data: object) -> bool:
-    items = unwrapped(data)
-    return isinstance(items, list) and isinstance((*items, None)[0], dict) and "topology" in items[0]
-
-
 CONF_FORMAT = Format("slurm-conf", parse_slurm_conf, in_text=lambda text: _FIRST_KEY.search(text) is not None)
-YAML_FORMAT = Format("slurm-yaml", parse_slurm_yaml, in_data=_is_slurm_yaml)
+YAML_FORMAT = Format("slurm-yaml", parse_slurm_yaml, in_data=lambda data: "topology" in first_row(data))

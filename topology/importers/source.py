@@ -91,6 +91,13 @@ def entries(value: object, where: str) -> list[tuple[str, dict[str, Any]]]:
     return [(f"{where}[{i}]", row) for i, row in enumerate(rows)]
 
 
+def first_row(data: object) -> dict[Any, Any]:
+    """Return the first mapping of a list, which may be wrapped; an empty one where there is none."""
+    rows = unwrapped(data)
+    row = rows[0] if isinstance(rows, list) and rows else None
+    return row if isinstance(row, dict) else {}
+
+
 def unwrapped(data: object) -> object:
     """Return the list that some tools wrap in an object of one key, else the data."""
     values = list(data.values()) if isinstance(data, dict) and data.keys() <= {"gpu_data", "topology"} else []

@@ -21,7 +21,7 @@ from topology.base.values import require_name
 from topology.importers.found import FabricFound, Format
 from topology.importers.gpu_names import GpuName, product
 from topology.importers.hostlist import expand_hosts
-from topology.importers.source import Source, entries
+from topology.importers.source import Source, entries, first_row
 from topology.importers.tree import SwitchRow, parse_tree
 
 _TIER = re.compile(r"fabric\.topograph\.run/tier-\d{1,2}")
@@ -40,8 +40,8 @@ def looks_like_topograph(data: object) -> bool:
     """Whether data have the keys of a model or of the graph engine, or are labelled nodes."""
     if not isinstance(data, dict):
         return False
-    rows, nodes = data.get("instances"), data.get("items")
-    if isinstance(rows, list) and rows and isinstance(rows[0], dict) and "network_layers" in rows[0]:
+    nodes = data.get("items")
+    if "network_layers" in first_row(data.get("instances")):
         return True
     if isinstance(nodes, list) and any(_tiers(_within(node, "metadata", "labels")) for node in nodes):
         return True

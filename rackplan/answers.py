@@ -83,7 +83,8 @@ def plan(request: requests.PlanRequest) -> Plan:
     if request.conversations is not None:
         if len(deployments) > 1:
             raise request.refuse("sessions", "conversations are of one model")
-        settled = layouts.settled(deployments[0], request, request.limits_s[0])
+        served = layouts.conversations(deployments[0], request, request.limits_s[0])
+        settled = layouts.settled(served, request, deployments[0])
         assert settled is not None  # noqa: S101 - conversations are whole requests
         lengths = settled.alike
     question = Question(
@@ -486,8 +487,7 @@ def _sized(priced: Deployment, request: requests.SizeRequest) -> Size:
         ProgressReporter(request.on_progress).stage("trying memory for caches")
         points = conversations.points(priced.prices.memory)
         priced = replace(priced, prices=replace(priced.prices, memory=cheapest(points).memory))
-    hits = conversations is not None and not request.given("prefix_hit")
-    lengths = conversations.settled(priced.prices.memory) if conversations and hits else request.whole
+    lengths = layouts.settled(conversations, request, priced)
     if request.usd_m is not None:
         tpot_s, usual = None, usual - {"tpot_s"}
     think_s = conversations.sessions.pause_s if conversations and not request.think_s else request.think_s

@@ -169,7 +169,6 @@ def book_of(money: Money, *clusters: Cluster, stored: PriceBook | None = None) -
     from cost.money.kv_memory import AUTO, KvMemory, sizes_of
     from cost.money.network import NETWORK
     from cost.money.prices import PriceBook, gpu_named
-    from cost.principles.tiers import tiers_set
 
     def read(
         values: Mapping[str, str | float] | None, field: str, unit: str, example: str
@@ -197,7 +196,6 @@ def book_of(money: Money, *clusters: Cluster, stored: PriceBook | None = None) -
     stored = stored or PriceBook()
     basis = stored.basis if money.price_basis is None else money.price_basis
     own, tiers = tuple(getattr(money, "tiers", ())), getattr(money, "kv_tier", ())
-    tiers_set(own)
     memory = KvMemory(
         sizes_of(tiers) if tiers and [*tiers] != [AUTO] else stored.memory.sizes, own or stored.memory.figures
     )

@@ -94,7 +94,8 @@ def serving_of(
             side.that_fits()
         return serving.reachable() if request.ttft_ms is None else serving
 
-    lengths = settled(deployment, request, tpots[0] if tpots else None, priced)
+    chats = conversations(deployment, request, tpots[0] if tpots else None, priced)
+    lengths = settled(chats, request, deployment)
     assert lengths is not None  # noqa: S101 - else one phase is asked about
     return priced(lengths)
 
@@ -123,14 +124,8 @@ def conversations(
     return Conversations(request.conversations, priced or by_default, tpot_s, getattr(request, "cv", 0.0))
 
 
-def settled(
-    deployment: Deployment,
-    request: Whole,
-    tpot_s: float | None,
-    priced: Callable[[Lengths], Serving] | None = None,
-) -> Lengths | None:
+def settled(served: Conversations | None, request: Whole, deployment: Deployment) -> Lengths | None:
     """Return the lengths of requests, those of conversations with the hits that the cluster's caches reach."""
-    served = conversations(deployment, request, tpot_s, priced)
     if served is None or request.given("prefix_hit"):
         return request.whole
     return served.settled(deployment.prices.memory)

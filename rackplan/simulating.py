@@ -167,10 +167,9 @@ def _own_layout(serving: Serving, widths: Mapping[str, int], batch: float) -> Ra
     swept, matches = serving.both, serving.ways()[ONE_POOL]
     assert swept is not None  # noqa: S101 - one cluster serves both phases
     columns = {name: getattr(swept, name)[matches.decode] for name in ("ep", "tp", "stages")}
-    dense = swept.deployment.model.moe is None
     able = np.ones(len(matches), dtype=bool)
     for name, value in widths.items():
-        able &= (columns[name] == value) | (dense and name == "ep")
+        able &= columns[name] == value
     if not able.any():
         asked = ", ".join(f"{input_name(name)} {value}" for name, value in widths.items())
         shapes = sorted({swept.worker_label(int(row)) for row in matches.decode})

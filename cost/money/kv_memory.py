@@ -18,8 +18,6 @@ from topology.structures.domain import DomainSpec
 
 DEVICES = {HOST: "ddr5", "ssd": "flash", "pool": "flash"}
 """What each place is made of, the fastest place first: memory and drives of a host, drives behind the fabric."""
-
-
 AUTO = "auto"
 """In place of sizes: those at which tokens cost least."""
 
@@ -41,6 +39,7 @@ class KvMemory:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", {name: self.sizes[name] for name in DEVICES if name in self.sizes})
+        _ = self.figures and self._figures  # wrong ones are refused here
 
     def __hash__(self) -> int:
         return hash((*self.sizes.items(), *self.figures))

@@ -139,17 +139,18 @@ class PriceBook:
         """
         self.check(cluster)
         missing: list[str] = []
+        counts = sorted(_counted_gpus(cluster, gpus).items())
         parts = [
             replace(self._part(cluster.spec.domains[domain], missing), count=count)
-            for domain, count in sorted(_counted_gpus(cluster, gpus).items())
+            for domain, count in counts
         ]
-        memory = self._memory(cluster, _counted_gpus(cluster, gpus))
-        return Bill.of(self.basis, [*parts, *self._network(cluster, parts, missing), *memory], missing)
+        network, memory = self._network(cluster, parts, missing), self._memory(cluster, counts)
+        return Bill.of(self.basis, [*parts, *network, *memory], missing)
 
-    def _memory(self, cluster: Cluster, gpus: Mapping[int, int]) -> Iterator[MemoryBillPart]:
+    def _memory(self, cluster: Cluster, counts: Sequence[tuple[int, int]]) -> Iterator[MemoryBillPart]:
         """Yield the memory of each place beside some GPUs, by domain, in TB; its power is in no figure."""
         for place in self.memory.sizes:
-            for at, count in gpus.items():
+            for at, count in counts:
                 domain = cluster.spec.domains[at]
                 size = self.memory.size(domain, place, count, len(cluster.whole.gpus))
                 usd = self.memory.usd_per_byte_h(domain.gpu, place)

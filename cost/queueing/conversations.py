@@ -88,6 +88,7 @@ class Conversations:
     tpot_s: float | None
     cv: float = 0.0
     _known: dict[float, Serving] = field(default_factory=dict)
+    _settled: dict[KvMemory, Lengths] = field(default_factory=dict)
 
     def at(self, hit: float) -> Serving:
         """Return the ways of serving requests of mean lengths with so much of the prompts cached."""
@@ -136,6 +137,11 @@ class Conversations:
         hits let GPUs serve more of them, which share the caches. Of all rates the one is taken at which most requests
         are served; a replay there says what is found where, and corrects what caches were thought to keep.
         """
+        if memory not in self._settled:
+            self._settled[memory] = self._settle(memory)
+        return self._settled[memory]
+
+    def _settle(self, memory: KvMemory) -> Lengths:
         whole, keeping = self.sessions.lengths, replace(self.keeping, memory=memory)
         for _ in range(MAX_ROUNDS):
             hit = self._best_hit(keeping)
@@ -242,9 +248,7 @@ def _timed(role: str, room: float, step_s: float, cache: PrefixCache | None) -> 
 
 def _tier_hits(outcome: Outcome, requests: Requests) -> list[float]:
     """Return the parts of the prompts that count which were found in HBM and in each tier."""
-    counted = slice(requests.warm, len(requests) - requests.tail)
-    prompts = int(outcome.isl[counted].sum())
-    return [int(tokens) / prompts for tokens in outcome.cached_in[counted].sum(axis=0)]
+    return outcome.tier_hits(slice(requests.warm, len(requests) - requests.tail))
 
 
 def cheapest(points: Sequence[CachePoint]) -> CachePoint:

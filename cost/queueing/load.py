@@ -146,7 +146,7 @@ class UnderLoad:
     @property
     def prefix_hit(self) -> float:
         """Part of all prompt tokens that was found in a cache."""
-        return float(self.outcome.cached[self.counted].sum() / self.outcome.isl[self.counted].sum())
+        return math.fsum(self.outcome.tier_hits(self.counted))
 
     @property
     def queue(self) -> str:

@@ -23,7 +23,7 @@ from cost.queueing.requests import Requests
 from cost.queueing.schedulers import Scheduler, scheduler_of
 from cost.queueing.simulation import Outcome, Simulation, Transfers
 from cost.queueing.steps import Seconds, StepTable
-from cost.serving.cache_path import OUT_REACH, kv_path, prompt_cache_bytes
+from cost.serving.cache_path import OUT_REACH, kv_path, prompt_cache_bytes, token_cache_bytes
 from cost.serving.pools import RateMatch
 from cost.serving.serving import Serving
 from cost.serving.token_prices import Terms, terms_of
@@ -256,7 +256,7 @@ def kv_tiers(
         return ()
     domain, all_gpus = cluster.spec.domains[0], len(cluster.gpus)
     rates = deployment.rates(StageSpec(tuple(range(all_gpus)), range(0)))
-    token_bytes = prompt_cache_bytes(deployment, context) / context
+    token_bytes = token_cache_bytes(deployment, context)
     if "pool" in memory.sizes and rates.out_bytes_per_s <= 0:
         raise InputError(f"{cluster.name} has no scale-out fabric to a pool.", field="kv_tier", value="pool")
 

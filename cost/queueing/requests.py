@@ -139,11 +139,11 @@ def gaps(random: np.random.Generator, number: int, arrivals: str) -> Array:
     return np.ones(number) if shape is None else random.gamma(shape, 1 / shape, number)
 
 
-def spread(random: np.random.Generator, tokens: int, cv: float) -> int:
-    """Return a length with a mean of ``tokens``, log-normal with ``cv``, at least 1."""
+def spread(random: np.random.Generator, tokens: Array, cv: float) -> list[int]:
+    """Return lengths with means of ``tokens``, log-normal with ``cv``, at least 1."""
     sigma = math.sqrt(math.log1p(cv * cv))
-    factor = math.exp(sigma * random.standard_normal() - sigma * sigma / 2) if sigma else 1.0
-    return max(1, round(tokens * factor))
+    factors = np.exp(sigma * random.standard_normal(len(tokens)) - sigma * sigma / 2) if sigma else 1.0
+    return [int(length) for length in np.maximum(1.0, np.rint(tokens * factors)).tolist()]
 
 
 def segmented(
@@ -208,17 +208,9 @@ def made_requests(
     random = np.random.default_rng(seed)
     kind = random.choice(len(lengths.isl), number, p=np.array(lengths.share))
     between = gaps(random, number, arrivals)
-    sigma = math.sqrt(math.log1p(cv * cv))
-
-    def drawn(tokens: Sequence[int]) -> Array:
-        spread = np.exp(sigma * random.standard_normal(number) - sigma * sigma / 2) if sigma else 1.0
-        return np.maximum(1.0, np.rint(np.array(tokens, dtype=np.float64)[kind] * spread))
-
-    isl, osl = drawn(lengths.isl), drawn(lengths.osl)
-    cached = np.minimum(np.floor(lengths.prefix_hit * isl), isl - 1)
+    isl, osl = (
+        spread(random, np.array(tokens, dtype=np.float64)[kind], cv) for tokens in (lengths.isl, lengths.osl)
+    )
+    cached = [min(math.floor(lengths.prefix_hit * tokens), tokens - 1) for tokens in isl]
     starts = np.zeros(min(users, number)) if users else np.cumsum(between) / requests_per_s
-
-    def as_counts(tokens: Array) -> list[int]:
-        return [int(count) for count in tokens.tolist()]
-
-    return Requests(starts.tolist(), as_counts(isl), as_counts(osl), as_counts(cached), users)
+    return Requests(starts.tolist(), isl, osl, cached, users)

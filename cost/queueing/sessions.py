@@ -185,8 +185,8 @@ class MadeSessions:
             at, context, segments = starts_s[session], self.system, [0] * bool(self.system)
             skipped = first_turns[session]
             for turn in range(self.turns):
-                added = spread(random, self.isl if turn == 0 else self._added(context), cv)
-                answer = spread(random, self.osl, cv)
+                means = [self.isl if turn == 0 else self._added(context), self.osl]
+                added, answer = spread(random, np.array(means, dtype=np.float64), cv)
                 pause_s = 0.0
                 if turn > skipped:
                     mean_s = self.think_s if turn % (self.tools + 1) == 0 else self.tool_s

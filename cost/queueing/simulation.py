@@ -97,6 +97,11 @@ class Outcome:
         """Tokens of each prompt that were found anywhere, ``[requests]``."""
         return np.asarray(self.cached_in.sum(axis=1))
 
+    def tier_hits(self, counted: NDArray[np.bool_] | slice) -> list[float]:
+        """Return the parts of the prompts of some requests that were found in HBM and in each tier below it."""
+        hits = self.cached_in[counted].sum(axis=0) / self.isl[counted].sum()
+        return [float(hit) for hit in hits]
+
 
 @dataclass(eq=False)
 class Simulation:

@@ -65,6 +65,11 @@ def prompt_cache_bytes(deployment: Deployment, tokens: float) -> float:
     return deployment.model.cache_bytes(tokens, cache_bytes_per_element(deployment.workload.kv_dtype))
 
 
+def token_cache_bytes(deployment: Deployment, context: float) -> float:
+    """Return the cache bytes of a token over all layers, the mean of a sequence of ``context`` tokens."""
+    return prompt_cache_bytes(deployment, context) / context
+
+
 def kv_path(
     decode: Deployment, prefill: Deployment, *, up_reach: Figure = UP_REACH, out_reach: Figure = OUT_REACH
 ) -> CachePath:

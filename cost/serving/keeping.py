@@ -9,7 +9,7 @@ import numpy as np
 from cost.layouts import Sweep
 from cost.layouts.arrays import Array, Index
 from cost.money.kv_memory import KvMemory
-from cost.serving.cache_path import prompt_cache_bytes
+from cost.serving.cache_path import token_cache_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +36,8 @@ class Keeping:
     def room(self, swept: Sweep, rows: Index, workers: Index) -> Array:
         """Return the tokens that a replica of configurations holds in HBM and in the tiers below, ``[rows]``."""
         room = swept.cache_tokens(rows)
-        deployment, context = swept.deployment, swept.deployment.workload.context
-        cluster, token_bytes = deployment.cluster, prompt_cache_bytes(deployment, context) / context
+        deployment, cluster = swept.deployment, swept.deployment.cluster
+        token_bytes = token_cache_bytes(deployment, deployment.workload.context)
         for place in self.memory.sizes:
             gpus = len(cluster.gpus) / workers if place == "pool" else swept.gpus[rows]
             size = self.memory.size(cluster.spec.domains[0], place, 1.0, len(cluster.gpus))

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from cost.money.kv_memory import KvMemory
 from cost.principles.tiers import HOST, cache_tiers
 from cost.queueing.conversations import cheapest
-from cost.serving.cache_path import prompt_cache_bytes
+from cost.serving.cache_path import token_cache_bytes
 from cost.serving.sizing import Size
 from rackplan.report.doc import Block, Chart, Layer, Note, Row, Table
 from rackplan.report.fields import usd
@@ -78,7 +78,7 @@ def _tiers(fleet: Size) -> Iterator[Row]:
     book, gpu = fleet.deployment.prices, fleet.unit.spec.domains[0].gpu
     price = book.price(gpu) if fleet.bill.usd_per_hour is not None else None
     devices = [cache_tiers(gpu, price)[0], *(book.memory.device(gpu, tier) for tier in book.memory.sizes)]
-    computing, token_bytes = fleet.token_prices.input, prompt_cache_bytes(fleet.deployment, 1e4) / 1e4
+    computing, token_bytes = fleet.token_prices.input, token_cache_bytes(fleet.deployment, 1e4)
     rows = zip_longest(fleet.lengths.tier_hits, devices, devices[1:])
     for (tier, share), device, slower in rows:
         yield TIERS.row(

@@ -10,7 +10,7 @@ import numpy as np
 from cost.queueing.load import PERCENTILES, WARM_UP, UnderLoad
 from cost.queueing.pools import EnginePool
 from cost.queueing.result import Simulated
-from cost.serving.cache_path import prompt_cache_bytes
+from cost.serving.cache_path import token_cache_bytes
 from cost.serving.serving import ONE_POOL, TWO_POOLS
 from rackplan.report import shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
@@ -122,17 +122,16 @@ def _observed(result: Simulated) -> dict[str, Any]:
 def _tiers(result: Simulated) -> Iterator[Row]:
     """Yield HBM and the tiers below it, with the part of the prompts found there."""
     pool, observed = result.pools.pools[0], result.found
-    prompts = int(observed.outcome.isl[observed.counted].sum())
-    found = observed.outcome.cached_in[observed.counted].sum(axis=0).tolist()
+    hits = observed.outcome.tier_hits(observed.counted)
     rooms = [("hbm", pool.room), *((tier.name, tier.tokens) for tier in pool.tiers)]
-    token_bytes = prompt_cache_bytes(result.deployment, result.lengths.context) / result.lengths.context
-    for (name, tokens), there in zip(rooms, [*found, *[0] * len(rooms)], strict=False):
+    token_bytes = token_cache_bytes(result.deployment, result.lengths.context)
+    for (name, tokens), hit in zip(rooms, [*hits, *[0.0] * len(rooms)], strict=False):
         yield TIERS.row(
             None,
             tier=name,
             tier_tokens=tokens,
             replica_bytes=tokens * token_bytes,
-            found_share=there / prompts,
+            found_share=hit,
         )
 
 

@@ -28,9 +28,11 @@ CACHED_PAIRS = 32
 """Clusters and models whose arrangements are kept: they depend on no figure of either."""
 
 
-def domain_gpus(cluster: Cluster) -> list[Group]:
-    """Return the GPUs of each scale-up domain, as indices into ``Cluster.gpus``."""
-    return _members(gpu.domain for gpu in cluster.gpus)
+def domain_gpus(cluster: Cluster, gpus: Sequence[int] | None = None) -> list[Group]:
+    """Return the GPUs of each scale-up domain, or those of ``gpus``, as indices into ``Cluster.gpus``."""
+    if gpus is None:
+        return _members(gpu.domain for gpu in cluster.gpus)
+    return [tuple(gpus[at] for at in group) for group in _members(cluster.gpus[gpu].domain for gpu in gpus)]
 
 
 def _members(domains: Iterable[int]) -> list[Group]:

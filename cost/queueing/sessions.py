@@ -83,13 +83,14 @@ class MadeSessions:
         """Return the tokens that a prompt adds to the context before it."""
         return max(1, round(self.new if self.new >= 1 else context * self.new / (1 - self.new)))
 
+    def _before_s(self, turn: int) -> float:
+        """Return the mean seconds between an answer and a turn, counted from 0."""
+        return self.tool_s if turn % (self.tools + 1) else self.think_s
+
     @property
     def pause_s(self) -> float:
         """Mean seconds between an answer and the next turn."""
-        pauses = [
-            self.think_s if turn % (self.tools + 1) == 0 else self.tool_s for turn in range(1, self.turns)
-        ]
-        return math.fsum(pauses) / max(1, len(pauses))
+        return math.fsum(map(self._before_s, range(1, self.turns))) / max(1, self.turns - 1)
 
     @cached_property
     def lengths(self) -> Lengths:
@@ -189,10 +190,8 @@ class MadeSessions:
                 added, answer = spread(random, np.array(means, dtype=np.float64), cv)
                 pause_s = 0.0
                 if turn > skipped:
-                    mean_s = self.think_s if turn % (self.tools + 1) == 0 else self.tool_s
-                    pause_s = mean_s * float(
-                        gaps(random, 1, arrivals if arrivals == "constant" else "poisson")[0]
-                    )
+                    times = "constant" if arrivals == "constant" else "poisson"
+                    pause_s = self._before_s(turn) * float(gaps(random, 1, times)[0])
                     at += pause_s
                 for tokens in (added, answer):
                     segments = [*segments, next(numbers)]

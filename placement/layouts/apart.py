@@ -317,12 +317,10 @@ def _pools(cluster: Cluster, gpus: Group, count: int, way: str) -> tuple[Group, 
         return gpus[:count], gpus[count:]
     if way == "back":
         return gpus[-count:], gpus[:-count]
-    members: dict[int, list[int]] = {}
-    for gpu in gpus:
-        members.setdefault(cluster.gpus[gpu].domain, []).append(gpu)
-    if any(len(inside) * count % len(gpus) for inside in members.values()):
+    members = domain_gpus(cluster, gpus)
+    if any(len(inside) * count % len(gpus) for inside in members):
         return None
-    cut = {domain: len(inside) * count // len(gpus) for domain, inside in members.items()}
-    ours = tuple(gpu for domain, inside in members.items() for gpu in inside[: cut[domain]])
-    theirs = tuple(gpu for domain, inside in members.items() for gpu in inside[cut[domain] :])
+    parts = [(inside, len(inside) * count // len(gpus)) for inside in members]
+    ours = tuple(gpu for inside, cut in parts for gpu in inside[:cut])
+    theirs = tuple(gpu for inside, cut in parts for gpu in inside[cut:])
     return ours, theirs
